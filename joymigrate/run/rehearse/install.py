@@ -16,7 +16,7 @@ from joymigrate.run.rehearse import fallback, observe, traps, triton_kernels
 from joymigrate.run.rehearse.builtin import BUILT_IN
 from joymigrate.run.rehearse.dispatch import AUTOGRAD_KEY, KEY, Dispatcher, find_overload
 from joymigrate.run.rehearse.engine import RehearsalEngine
-from joymigrate.run.rehearse.limits import ChipLimits
+from joymigrate.run.rehearse.limits import Limits
 from joymigrate.run.rehearse.operator import RehearsedOperator, describe
 from joymigrate.run.rehearse.record import RehearsalRecord, open_record
 from joymigrate.run.rehearse.refs.declaration import Reference, arguments_of
@@ -89,7 +89,7 @@ def install_kernels(
     engine = RehearsalEngine(
         settings,
         record,
-        VendorKernels(shim, record, ChipLimits(settings.soc), strict=settings.strict),
+        VendorKernels(shim, record, Limits(settings.soc), strict=settings.strict),
         signatures,
     )
     streams = None

@@ -146,7 +146,7 @@ def read_parameters(path: Path) -> Mapping[str, tuple[KernelParameter, ...]]:
     return {kernel: tuple(parameters) for kernel, parameters in found.items()}
 
 
-class ChipLimits:
+class Limits:
     """What one chip model takes."""
 
     def __init__(self, soc: str, path: Path | None = None, answers: Path | None = None) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from joymigrate.run.rehearse import constraints, generators
 from joymigrate.run.rehearse.callsite import call_site
 from joymigrate.run.rehearse.constraints import KINDS, NOBODY
-from joymigrate.run.rehearse.limits import ChipLimits
+from joymigrate.run.rehearse.limits import Limits
 from joymigrate.run.rehearse.operator import RehearsedOperator
 from joymigrate.run.rehearse.record import RehearsalRecord
 from joymigrate.run.rehearse.shim import Shim
@@ -44,7 +44,7 @@ class VendorKernels:
     """Calls the kernels that the package registered, before they were overridden."""
 
     def __init__(
-        self, shim: Shim, record: RehearsalRecord, limits: ChipLimits, *, strict: bool = False
+        self, shim: Shim, record: RehearsalRecord, limits: Limits, *, strict: bool = False
     ) -> None:
         self.shim = shim
         self.record = record

@@ -23,7 +23,7 @@ def answer(
 
 
 def test_every_tensor_of_the_tables_is_an_argument_of_its_kernel() -> None:
-    chip = limits.ChipLimits("Ascend910B3")
+    chip = limits.Limits("Ascend910B3")
     rows = [(one.kernel, one.parameter) for one in read_answers(rules_root() / limits.ANSWERS)]
     rows += [(kernel, one.name) for kernel, known in chip.parameters.items() for one in known]
     names = {kernel: {name for name, _ in known} for kernel, known in chip.arguments.items()}
@@ -32,7 +32,7 @@ def test_every_tensor_of_the_tables_is_an_argument_of_its_kernel() -> None:
 
 
 def test_a_tensor_that_is_left_out_stands_for_no_other() -> None:
-    chip = limits.ChipLimits("Ascend910B3")
+    chip = limits.Limits("Ascend910B3")
     call = "aclnnQuantMatmulV5 T2/2/4x64 T2/2/64x32 W0 T0/1/32 W0 W0 W0 {} W0 W0 W0 W0 T27/2/4x32"
     assert chip.refused([call.format("W0")]) == []
     assert chip.refused([call.format("T27/1/0")]) == []  # the package's way to leave it out
@@ -44,16 +44,16 @@ def test_answers_of_the_host_code_come_before_the_documents(tmp_path: Path) -> N
     path = tmp_path / "answers.csv"
     rows = [answer("self", "float32 int64", "float64", most=6), answer("out", "float32 int64")]
     path.write_text(table_of(rows))
-    chip = limits.ChipLimits("Ascend910B3", answers=path)
+    chip = limits.Limits("Ascend910B3", answers=path)
     (refused,) = chip.refused(["aclnnTrunc T11/2 T0/2"])
     assert "aclnnTrunc takes no float64 as self" in str(refused.message)
     assert refused.source == "a test"
     assert chip.refused(["aclnnTrunc T9/2 T9/2"]) == []
     (deep,) = chip.refused(["aclnnTrunc T0/7 T0/7"])
     assert "at most 6 dimensions" in str(deep.message)
-    assert limits.ChipLimits("Ascend310P3", answers=path).answers == {}  # another model
+    assert limits.Limits("Ascend310P3", answers=path).answers == {}  # another model
     # The host code casts what it sums; its document lists no bool, and no call showed int64 out.
-    shipped = limits.ChipLimits("Ascend910B3")
+    shipped = limits.Limits("Ascend910B3")
     assert shipped.refused(["aclnnCumsum T12/2 T9/2"]) == []
     (refused,) = shipped.refused(["aclnnCumsum T12/2 T12/2"])
     assert "aclnnCumsum takes no bool as out" in str(refused.message)
@@ -76,7 +76,7 @@ def test_the_shipped_table_tells_parameters_and_models_apart() -> None:
     assert "float64" in new["aclnnExpm1"][0].refuses
     assert "bfloat16" in new["aclnnRmsNorm"][0].takes
     assert "bfloat16" in old["aclnnRmsNorm"][0].refuses
-    chip = limits.ChipLimits("Ascend910B3")
+    chip = limits.Limits("Ascend910B3")
     (refused,) = chip.refused(["aclnnIndex T16/2 L9/1 T16/2"])
     assert "takes no complex64 as self" in str(refused.message)
     assert chip.refused(["aclnnIndex T0/2 L9/1 T0/2"]) == []

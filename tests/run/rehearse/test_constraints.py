@@ -26,7 +26,7 @@ from joymigrate.run.rehearse.constraints import (
     read_family,
     read_relation,
 )
-from joymigrate.run.rehearse.limits import ARGUMENTS, CONSTRAINTS, ChipLimits, value_of_argument
+from joymigrate.run.rehearse.limits import ARGUMENTS, CONSTRAINTS, Limits, value_of_argument
 from joymigrate.run.rehearse.limits import read_arguments as arguments_of
 
 SHARED = Path(__file__).parents[3].parent / "shared"
@@ -114,7 +114,7 @@ def test_types_are_promoted_as_torch_does() -> None:
 
 
 def test_what_cannot_be_asked_is_not_compared() -> None:
-    limits = ChipLimits("Ascend910B3")
+    limits = Limits("Ascend910B3")
     assert limits.judge("aclnnUnheardOf", [tensor(2)]) == (frozenset(), None)
     kinds, broken = limits.judge("aclnnAdd", [tensor(2), tensor(2), tensor(2)])
     assert broken is None
@@ -123,7 +123,7 @@ def test_what_cannot_be_asked_is_not_compared() -> None:
 
 
 def test_a_real_form_is_judged_with_its_sizes_and_attributes() -> None:
-    limits = ChipLimits("Ascend910B3")
+    limits = Limits("Ascend910B3")
     assert limits.refused(["aclnnAdd T0/2/2x3 T0/1/3 S0/1 T0/2/2x3"]) == []
     (found,) = limits.refused(["aclnnAdd T0/2/2x3 T0/1/3 S0/1 T0/2/3x2"])
     assert "broadcast" in str(found.message)
@@ -181,7 +181,7 @@ HALF = "float16"
 def test_operators_are_judged_by_the_same_table(
     operator: str, call: dict[str, Any], said: str
 ) -> None:
-    limits = ChipLimits("Ascend910B3")
+    limits = Limits("Ascend910B3")
     _, found = limits.refused_operator(f"npu::{operator}.default", call)
     assert (said in str(found.message)) if said and found else (not said and found is None)
 
@@ -195,9 +195,9 @@ def test_a_judge_names_the_kernel_that_tiling_belongs_to() -> None:
 
 @pytest.mark.parametrize("soc", ["Ascend910A", "Ascend910B3", "Ascend310P3"])
 def test_no_float8_before_the_models_that_have_it(soc: str) -> None:
-    (found,) = ChipLimits(soc).refused(["aclnnInplaceCopy T36/2 T0/2"])
+    (found,) = Limits(soc).refused(["aclnnInplaceCopy T36/2 T0/2"])
     assert found.dtype == "float8_e4m3fn"
-    assert ChipLimits(soc).refused(["aclnnInplaceCopy T0/2 T0/2"]) == []
+    assert Limits(soc).refused(["aclnnInplaceCopy T0/2 T0/2"]) == []
 
 
 def test_what_holds_of_every_kernel_is_a_doubt_and_says_nothing_judged() -> None:
@@ -206,7 +206,7 @@ def test_what_holds_of_every_kernel_is_a_doubt_and_says_nothing_judged() -> None
     _, found = compare("aclnnUnheardOf", families, windows)
     assert found is not None
     assert (found.grade, found.relation.want) == ("general", "all(n > 0 for n in kernelSize)")
-    chip = ChipLimits("Ascend910B3")
+    chip = Limits("Ascend910B3")
     chip.arguments = {**chip.arguments, "aclnnUnheardOf": (("kernelSize", "I"), ("self", "T"))}
     kinds, found = chip.judge("aclnnUnheardOf", [(1, 1), tensor(2)])
     assert (kinds, found) == (frozenset(), None)
@@ -215,7 +215,7 @@ def test_what_holds_of_every_kernel_is_a_doubt_and_says_nothing_judged() -> None
 
 
 def test_dtypes_were_compared_where_a_row_names_every_tensor() -> None:
-    chip = ChipLimits("Ascend910B3")
+    chip = Limits("Ascend910B3")
     pair = [tensor(2, 3), tensor(2, 3)]
     assert "dtypes" in chip.judge("aclnnAbs", pair)[0]
     chip.answers = {"aclnnAbs": chip.answers["aclnnAbs"][:1]}
@@ -262,7 +262,7 @@ def test_a_result_of_another_length_is_refused_or_not_called_judged() -> None:
         import ut_agreement as vendor  # type: ignore[import-not-found]
     finally:
         sys.path.pop(0)
-    chip, passed, changed = ChipLimits("Ascend910B3"), [], 0
+    chip, passed, changed = Limits("Ascend910B3"), [], 0
     with gzip.open(data, "rt", encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             if row["code"] != "0" or row["soc"] in vendor.OTHER_MODELS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from joymigrate.chips import rules_root
 from joymigrate.run.rehearse.constraints import TensorArgument, Tensors
-from joymigrate.run.rehearse.limits import ChipLimits
+from joymigrate.run.rehearse.limits import Limits
 from joymigrate.run.rehearse.operator_releases import LIST, release_lines, releases, some_releases
 
 
@@ -33,7 +33,7 @@ def test_a_chip_without_a_list_says_nothing_and_operators_of_every_release_are_l
 
 def test_a_gradient_that_nothing_asks_for_moves_no_parameter() -> None:
     """LSTM's backward gets no gradient of h and c here: the sizes of batches stay."""
-    limits = ChipLimits("Ascend910B3")
+    limits = Limits("Ascend910B3")
     kernel, half = "aclnnLstmBackward", TensorArgument("float16", (4, 4))
     plain = {"T": half, "L": Tensors((half,)), "b": 1, "i": 1, "B": (1, 1, 1, 1)}
     own = {"dh": None, "dc": None, "batchSizesOptional": TensorArgument("int64", (4,))}

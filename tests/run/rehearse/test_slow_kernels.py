@@ -9,7 +9,7 @@ import pytest
 
 from joymigrate.chips import rules_root
 from joymigrate.chips.slow_kernels import SlowKernel, read_slow, slow_for, table_of
-from joymigrate.run.rehearse.limits import SLOW, ChipLimits
+from joymigrate.run.rehearse.limits import SLOW, Limits
 from tests.run.rehearse.conftest import Run
 
 ROWS = [
@@ -33,7 +33,7 @@ def test_the_shipped_table_is_what_reading_and_writing_it_gives() -> None:
 
 
 def test_the_dtype_of_the_first_tensor_decides() -> None:
-    limits = ChipLimits("Ascend910B3")
+    limits = Limits("Ascend910B3")
     slow, source = limits.slow(["aclnnAbs T11/1 T11/1"])  # float64
     assert slow == ("Abs",)
     assert source.startswith("host code of ops-math")

@@ -191,7 +191,7 @@ def test_the_policy_error_refuses_them(rehearse: Run, tmp_path: Path) -> None:
 
 
 def test_a_model_without_a_dtype_is_told_apart() -> None:
-    old, new = limits.ChipLimits("Ascend910A"), limits.ChipLimits("Ascend910B3")
+    old, new = limits.Limits("Ascend910A"), limits.Limits("Ascend910B3")
     assert [r.dtype for r in old.refused(["aclnnMatmul T27/2 T27/2 T27/2"])] == ["bfloat16"]
     assert new.refused(["aclnnMatmul T27/2 T27/2 T27/2", "aclnnUnheardOf T11/2"]) == []
     refused = new.refused(["aclnnMatmul T0/2 T9/2 T0/2"])
@@ -200,16 +200,16 @@ def test_a_model_without_a_dtype_is_told_apart() -> None:
 
 def test_a_model_without_a_kernel_is_told_apart() -> None:
     form = "aclnnSwiGlu T1/2 T1/2"
-    assert limits.ChipLimits("Ascend910B3").refused([form]) == []
-    (refused,) = limits.ChipLimits("Ascend910A").refused([form])
+    assert limits.Limits("Ascend910B3").refused([form]) == []
+    (refused,) = limits.Limits("Ascend910A").refused([form])
     assert str(refused.message) == "aclnnSwiGlu is not there on this model of the chip"
     assert "aclnnSwiGlu.md" in refused.source
     # A definition for a new model alone says nothing about the older ones.
-    assert limits.ChipLimits("Ascend310P3").refused(["aclnnAdd T1/2 T1/2 T1/2"]) == []
+    assert limits.Limits("Ascend310P3").refused(["aclnnAdd T1/2 T1/2 T1/2"]) == []
 
 
 def test_tensors_are_matched_to_parameters_and_never_refused_where_some_way_fits() -> None:
-    chip = limits.ChipLimits("Ascend910B3")
+    chip = limits.Limits("Ascend910B3")
     # query, key, value; a bool is the mask, not the shift that may stand before it
     assert chip.refused(["aclnnFlashAttentionScore T1/4 T1/4 T1/4 T12/4 T0/4 T0/4 T1/1 T1/4"]) == []
     assert chip.refused(["aclnnFlashAttentionScore T1/4 T1/4 T1/4 T0/4 T0/4 T1/1 T1/4"]) == []
@@ -254,7 +254,7 @@ def test_gaps_of_the_cpu_are_not_the_chips_and_mask_shapes_are(
 
 
 def test_the_documented_kernels_are_the_wheels() -> None:
-    known = set(limits.ChipLimits("Ascend910B3").parameters)
+    known = set(limits.Limits("Ascend910B3").parameters)
     used = set(symbols.chip_kernels(find_package().main_library))
     assert len(known & used) > 500
 
