@@ -95,7 +95,7 @@ class TableBlock:
         """The columns that are set right."""
         return [
             at
-            for at in range(len(self.rows[0]) if self.rows and self.head else 0)
+            for at in range(len(self.rows[0]) if self.rows and any(self.head) else 0)
             if at in self.right or all(is_number(row[at]) for row in self.rows)
         ]
 

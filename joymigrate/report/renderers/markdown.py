@@ -22,7 +22,6 @@ from joymigrate.report.blocks import (
     StackedBar,
     TableBlock,
     TileRow,
-    is_number,
 )
 from joymigrate.report.renderers.words import cut_rows, plain
 
@@ -69,7 +68,8 @@ def draw(block: Block) -> Iterator[str]:
             yield ", ".join(f"{escape(tell(part.label))} {part.value:,.0f}" for part in parts)
         case TableBlock():
             table, more = cut_rows(block, MOST_ROWS)
-            yield from draw_table(table.head or ("",) * len(table.rows[0]), table.rows)
+            head = table.head or ("",) * len(table.rows[0])
+            yield from draw_table(head, table.rows, table.right)
             if more:
                 yield from ("", escape(more))
         case Fold(title, blocks):
@@ -80,14 +80,14 @@ def draw(block: Block) -> Iterator[str]:
             return
 
 
-def draw_table(head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
-    """A table; columns of numbers are set right."""
-    right = [
-        bool(rows) and all(is_number(row[at]) for row in rows) and bool(head[at])
-        for at in range(len(head))
-    ]
+def draw_table(
+    head: Sequence[str], rows: Sequence[Sequence[Cell]], right: Sequence[int] = ()
+) -> Iterator[str]:
+    """A table; columns of numbers and those of `right` are set right."""
+    numbers = TableBlock(head, rows, right).numbers()
     yield "| " + " | ".join(escape(tell(title)) for title in head) + " |"
-    yield "|" + "|".join(" ---: " if one else " --- " for one in right) + "|"
+    marks = (" ---: " if at in numbers else " --- " for at in range(len(head)))
+    yield "|" + "|".join(marks) + "|"
     for row in rows:
         yield "| " + " | ".join(map(draw_in_table, row)) + " |"
 
