@@ -9,7 +9,7 @@ from torch import Tensor
 
 from joymigrate.run.rehearse.refs.atb import SOURCE, _attend_paged, _heads, _pack, _splitfuse
 from joymigrate.run.rehearse.refs.attention_core import UNLIMITED, attend, outside_band
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 from joymigrate.run.rehearse.refs.gradients import working
 from joymigrate.run.rehearse.refs.kv_cache import read_sequence
@@ -214,52 +214,42 @@ def latent(
 @reference(
     "atb::npu_multi_head_latent_attention", source=SOURCE.format("MultiHeadLatentAttentionAtb.cpp")
 )
-def npu_multi_head_latent_attention(
-    q_nope: Tensor,
-    q_rope: Tensor,
-    ctkv: Tensor,
-    k_rope: Tensor,
-    block_tables: Tensor,
-    context_lens: Sequence[int],
-    qk_scale: float,
-    mask: Maybe,
-    qseqlen: Sequence[int] | None,
-    qk_descale: Maybe,
-    pv_descale: Maybe,
-    mask_type: str | None,
-    calc_type: str | None,
-    cache_mode: str | None,
-) -> Tensor:
-    caches = q_nope, q_rope, ctkv, k_rope, block_tables, context_lens, qk_scale, mask, qseqlen
-    quantised = qk_descale is not None or pv_descale is not None
-    return latent(*caches, (mask_type, calc_type, cache_mode), quantised)[0]
+def npu_multi_head_latent_attention(given: ReferenceArguments) -> Tensor:
+    caches = (
+        given.q_nope,
+        given.q_rope,
+        given.ctkv,
+        given.k_rope,
+        given.block_tables,
+        given.context_lens,
+        given.qk_scale,
+        given.mask,
+        given.qseqlen,
+    )
+    quantised = given.qk_descale is not None or given.pv_descale is not None
+    return latent(*caches, (given.mask_type, given.calc_type, given.cache_mode), quantised)[0]
 
 
 @reference(
     "atb::npu_multi_head_latent_attention.lse",
     source=SOURCE.format("MultiHeadLatentAttentionAtb.cpp"),
 )
-def npu_multi_head_latent_attention_lse(
-    q_nope: Tensor,
-    q_rope: Tensor,
-    ctkv: Tensor,
-    k_rope: Tensor,
-    block_tables: Tensor,
-    context_lens: Sequence[int],
-    qk_scale: float,
-    mask: Maybe,
-    qseqlen: Sequence[int] | None,
-    qk_descale: Maybe,
-    pv_descale: Maybe,
-    mask_type: str | None,
-    calc_type: str | None,
-    cache_mode: str | None,
-) -> tuple[Tensor, Tensor]:
+def npu_multi_head_latent_attention_lse(given: ReferenceArguments) -> tuple[Tensor, Tensor]:
     """Also the log-sum-exp [T, N, 1] in the query's dtype."""
-    caches = q_nope, q_rope, ctkv, k_rope, block_tables, context_lens, qk_scale, mask, qseqlen
-    quantised = qk_descale is not None or pv_descale is not None
-    found, sums = latent(*caches, (mask_type, calc_type, cache_mode), quantised)
-    return found, sums.unsqueeze(-1).to(q_nope.dtype)
+    caches = (
+        given.q_nope,
+        given.q_rope,
+        given.ctkv,
+        given.k_rope,
+        given.block_tables,
+        given.context_lens,
+        given.qk_scale,
+        given.mask,
+        given.qseqlen,
+    )
+    quantised = given.qk_descale is not None or given.pv_descale is not None
+    found, sums = latent(*caches, (given.mask_type, given.calc_type, given.cache_mode), quantised)
+    return found, sums.unsqueeze(-1).to(given.q_nope.dtype)
 
 
 def ring(

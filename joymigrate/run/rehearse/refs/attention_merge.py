@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from joymigrate.run.rehearse.refs.attention_core import spans
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.gradients import working
 
 
@@ -41,36 +41,28 @@ def token_major(values: Tensor, ends: Sequence[int]) -> Tensor:
 @reference(
     "npu_ring_attention_update", source="torch_npu _op_plugin_docs.py npu_ring_attention_update"
 )
-def npu_ring_attention_update(
-    prev_attn_out: Tensor,
-    prev_softmax_max: Tensor,
-    prev_softmax_sum: Tensor,
-    cur_attn_out: Tensor,
-    cur_softmax_max: Tensor,
-    cur_softmax_sum: Tensor,
-    actual_seq_qlen: Tensor | None,
-    input_layout: str,
-    input_softmax_layout: str,
-) -> tuple[Tensor, Tensor, Tensor]:
+def npu_ring_attention_update(given: ReferenceArguments) -> tuple[Tensor, Tensor, Tensor]:
     """Two attentions of the same queries over different keys, as one."""
-    maximum = torch.maximum(prev_softmax_max, cur_softmax_max)
-    old = prev_softmax_sum * (prev_softmax_max - maximum).exp()
-    new = cur_softmax_sum * (cur_softmax_max - maximum).exp()
+    maximum = torch.maximum(given.prev_softmax_max, given.cur_softmax_max)
+    old = given.prev_softmax_sum * (given.prev_softmax_max - maximum).exp()
+    new = given.cur_softmax_sum * (given.cur_softmax_max - maximum).exp()
     total = old + new
     shares = [old / total, new / total]
-    if input_layout == "TND":
-        if input_softmax_layout != "TND" and actual_seq_qlen is not None:
-            ends = [int(end) for end in actual_seq_qlen]
+    if given.input_layout == "TND":
+        if given.input_softmax_layout != "TND" and given.actual_seq_qlen is not None:
+            ends = [int(end) for end in given.actual_seq_qlen]
             shares = [token_major(share, ends) for share in shares]
         weights = [share[..., :1] for share in shares]
-        merged = working(prev_attn_out) * weights[0] + working(cur_attn_out) * weights[1]
+        merged = (
+            working(given.prev_attn_out) * weights[0] + working(given.cur_attn_out) * weights[1]
+        )
     else:
-        rows, batch, hidden = prev_attn_out.shape
-        heads = prev_softmax_max.shape[1]
+        rows, batch, hidden = given.prev_attn_out.shape
+        heads = given.prev_softmax_max.shape[1]
         weights = [share[..., 0].permute(2, 0, 1).unsqueeze(-1) for share in shares]
         parts = [
             working(part).reshape(rows, batch, heads, hidden // heads)
-            for part in (prev_attn_out, cur_attn_out)
+            for part in (given.prev_attn_out, given.cur_attn_out)
         ]
         merged = (parts[0] * weights[0] + parts[1] * weights[1]).reshape(rows, batch, hidden)
-    return merged.to(prev_attn_out.dtype), maximum, total
+    return merged.to(given.prev_attn_out.dtype), maximum, total

@@ -25,6 +25,7 @@ from joymigrate.run.rehearse.refs.attention_core import (
     spans,
     to_bnsd,
 )
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 from joymigrate.run.rehearse.refs.gradients import vjp
 from joymigrate.run.rehearse.refs.randomness import keep_mask, next_pair, unpack_bits
@@ -58,21 +59,9 @@ class AttentionCall:
     softmax_layout: str = ""
 
 
-def plan(
-    layout: str,
-    heads: int,
-    scale: float,
-    keep_prob: float,
-    tokens: tuple[int, int],
-    inner_precise: int,
-    prefix: Lengths,
-    q_ends: Lengths,
-    kv_ends: Lengths,
-    sparse_mode: int,
-    softmax_layout: str,
-) -> AttentionCall:
+def plan(given: ReferenceArguments) -> AttentionCall:
     """A call's scalars, checked as the vendor's C++ checks them."""
-    layout = layout.upper()
+    layout, keep_prob, sparse_mode = given.input_layout.upper(), given.keep_prob, given.sparse_mode
     if layout not in ("BSH", "SBH", "BNSD", "BSND", "TND"):
         raise RuntimeError(f"The input_layout should be BSH/SBH/BNSD/BSND/TND, but got {layout}")
     if not 0 < keep_prob <= 1:
@@ -80,23 +69,29 @@ def plan(
     packed = layout == "TND"
     if sparse_mode not in (range(9) if packed else range(7)) or (packed and sparse_mode == 5):
         raise RuntimeError(f"sparse_mode {sparse_mode} is not supported in layout {layout}")
-    ends, kv = _ints(q_ends), _ints(kv_ends)
+    ends, kv = _ints(given.actual_seq_qlen), _ints(given.actual_seq_kvlen)
     if packed and (not ends or len(ends) != len(kv)):
         raise RuntimeError("the size of actual_seq_qlen and actual_seq_kvlen must be the same")
     return AttentionCall(
         layout=layout,
-        heads=heads,
-        scale=scale,
+        heads=given.head_num,
+        scale=given.get("scale", "scale_value"),
         keep_prob=keep_prob,
-        before=tokens[0],
-        after=tokens[1],
-        inner_precise=inner_precise,
-        prefix=_ints(prefix),
+        before=given.get("pre_tockens", "pre_tokens"),
+        after=given.get("next_tockens", "next_tokens"),
+        inner_precise=given.inner_precise,
+        prefix=_ints(given.prefix),
         q_ends=ends,
         kv_ends=kv,
         sparse_mode=sparse_mode,
-        softmax_layout=softmax_layout,
+        softmax_layout=given.softmax_layout,
+        pse_type=given.get("pse_type", default=1),
+        shift=_first(given.get("q_start_idx")) - _first(given.get("kv_start_idx")),
     )
+
+
+def _first(index: Lengths) -> int:
+    return int(index[0]) if index is not None and len(index) else 0
 
 
 def _ints(values: Lengths) -> tuple[int, ...]:
@@ -174,6 +169,11 @@ class AttentionInputs:
     query_rope: Maybe = None
     key_rope: Maybe = None
     mask: Maybe = None
+
+    @classmethod
+    def of(cls, given: ReferenceArguments) -> AttentionInputs:
+        names = ("query", "key", "value", "pse", "sink", "query_rope", "key_rope", "atten_mask")
+        return cls(*(given.get(name) for name in names))
 
 
 def _zero_empty_rows(plan: AttentionCall) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.gradients import working
 
 SOURCE = "torch native_functions.yaml, op-plugin aclops/BatchNorm*KernelNpu.cpp"
@@ -40,26 +40,17 @@ def batch_norm_elemt(x: Tensor, weight: Maybe, bias: Maybe, mean: Tensor, invstd
 
 
 @reference("aten::batch_norm_backward_reduce", source=SOURCE)
-def batch_norm_backward_reduce(
-    grad_out: Tensor,
-    x: Tensor,
-    mean: Tensor,
-    invstd: Tensor,
-    weight: Maybe,
-    input_g: bool,
-    weight_g: bool,
-    bias_g: bool,
-) -> tuple[Maybe, Maybe, Maybe, Maybe]:
+def batch_norm_backward_reduce(given: ReferenceArguments) -> tuple[Maybe, Maybe, Maybe, Maybe]:
     """Σ dy, Σ dy·(x - mean), and the gradients of weight and bias."""
-    axes = _over_channels(x)
-    dy = working(grad_out)
-    total, moment = dy.sum(axes), (dy * (working(x) - _spread(mean, x))).sum(axes)
-    dtype = total.dtype if weight is None else weight.dtype
+    axes = _over_channels(given.x)
+    dy = working(given.grad_out)
+    total, moment = dy.sum(axes), (dy * (working(given.x) - _spread(given.mean, given.x))).sum(axes)
+    dtype = total.dtype if given.weight is None else given.weight.dtype
     return (
-        total if input_g else None,
-        moment if input_g else None,
-        (moment * working(invstd)).to(dtype) if weight_g else None,
-        total.to(dtype) if bias_g else None,
+        total if given.input_g else None,
+        moment if given.input_g else None,
+        (moment * working(given.invstd)).to(dtype) if given.weight_g else None,
+        total.to(dtype) if given.bias_g else None,
     )
 
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated, torch_dtype
 from joymigrate.run.rehearse.refs.gradients import working
 from joymigrate.run.rehearse.refs.norms import rms_of
@@ -237,27 +237,20 @@ def npu_rms_norm_dynamic_mx_quant(
 
 @reference("npu_add_rms_norm_dynamic_mx_quant", source=KERNEL.format("AddRmsNormDynamicMxQuant"))
 def npu_add_rms_norm_dynamic_mx_quant(
-    x1: Tensor,
-    x2: Tensor,
-    gamma: Tensor,
-    beta: Maybe,
-    epsilon: float,
-    scale_alg: int,
-    round_mode: str,
-    dst_type: int,
+    given: ReferenceArguments,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Elements of the sum's norm, the sum, the scales, and the reciprocal rms."""
-    total = working(x1) + working(x2)
+    total = working(given.x1) + working(given.x2)
     elements, scales, rstd = npu_rms_norm_dynamic_mx_quant(
         total,
-        gamma,
-        beta=beta,
-        epsilon=epsilon,
-        scale_alg=scale_alg,
-        round_mode=round_mode,
-        dst_type=dst_type,
+        given.gamma,
+        beta=given.beta,
+        epsilon=given.epsilon,
+        scale_alg=given.scale_alg,
+        round_mode=given.round_mode,
+        dst_type=given.dst_type,
     )
-    return elements, total.to(x1.dtype), scales, rstd
+    return elements, total.to(given.x1.dtype), scales, rstd
 
 
 def _clip_unit(x: Tensor, dim: int, limit: float, alpha: float, bias: float) -> Tensor:
@@ -268,32 +261,21 @@ def _clip_unit(x: Tensor, dim: int, limit: float, alpha: float, bias: float) -> 
 
 
 @reference("npu_swiglu_mx_quant", source=KERNEL.format("SwigluMxQuant"), without="group_index")
-def npu_swiglu_mx_quant(
-    x: Tensor,
-    activate_dim: int,
-    activate_left: bool,
-    swiglu_mode: int,
-    clamp_limit: float,
-    glu_alpha: float,
-    glu_bias: float,
-    axis: int,
-    dst_type: int,
-    round_mode: str,
-    scale_alg: int,
-    max_dtype_value: float,
-) -> tuple[Tensor, Tensor]:
+def npu_swiglu_mx_quant(given: ReferenceArguments) -> tuple[Tensor, Tensor]:
     """Elements and scales of the gated unit."""
-    if swiglu_mode == 1:
-        y = _clip_unit(x, activate_dim, clamp_limit, glu_alpha, glu_bias)
+    if given.swiglu_mode == 1:
+        y = _clip_unit(
+            given.x, given.activate_dim, given.clamp_limit, given.glu_alpha, given.glu_bias
+        )
     else:
-        first, second = working(x).chunk(2, activate_dim)
-        y = F.silu(first) * second if activate_left else first * F.silu(second)
+        first, second = working(given.x).chunk(2, given.activate_dim)
+        y = F.silu(first) * second if given.activate_left else first * F.silu(second)
     return mx_quantised(
         y,
-        dst_type,
+        given.dst_type,
         "npu_swiglu_mx_quant",
-        axis=axis,
-        mode=round_mode,
-        algorithm=scale_alg,
-        most=float(max_dtype_value),
+        axis=given.axis,
+        mode=given.round_mode,
+        algorithm=given.scale_alg,
+        most=float(given.max_dtype_value),
     )

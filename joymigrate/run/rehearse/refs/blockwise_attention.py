@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 from joymigrate.run.rehearse.refs.gradients import gradients_of, working
 from joymigrate.run.rehearse.refs.native_sparse import eightfold
@@ -92,27 +92,15 @@ def npu_block_sparse_attention(
 
 
 @reference("npu_block_sparse_attention_backward", source="the vjp of npu_block_sparse_attention")
-def npu_block_sparse_attention_backward(
-    d_out: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    block_sparse_mask: Tensor,
-    block_shape: Lengths,
-    actual_seq_lengths: Lengths,
-    actual_seq_lengths_kv: Lengths,
-    q_input_layout: str,
-    kv_input_layout: str,
-    scale_value: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+def npu_block_sparse_attention_backward(given: ReferenceArguments) -> tuple[Tensor, Tensor, Tensor]:
     def forward(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return block_sparse(
-            *(q, k, v, block_sparse_mask, block_shape or [1, 1], scale_value),
-            (q_input_layout, kv_input_layout),
-            (actual_seq_lengths, actual_seq_lengths_kv),
+            *(q, k, v, given.block_sparse_mask, given.block_shape or [1, 1], given.scale_value),
+            (given.q_input_layout, given.kv_input_layout),
+            (given.actual_seq_lengths, given.actual_seq_lengths_kv),
         )[0]
 
-    dq, dk, dv = gradients_of(forward, [query, key, value], d_out)
+    dq, dk, dv = gradients_of(forward, [given.query, given.key, given.value], given.d_out)
     return dq, dk, dv
 
 

@@ -7,12 +7,11 @@ digit for boxes of a few pixels.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 from joymigrate.run.rehearse.refs.gradients import vjp, working
 
@@ -91,62 +90,38 @@ def _centres(boxes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 @reference("npu_bounding_box_encode", source=BETA.format("npu_bounding_box_encode"))
-def npu_bounding_box_encode(
-    anchor_box: Tensor,
-    ground_truth_box: Tensor,
-    means0: float,
-    means1: float,
-    means2: float,
-    means3: float,
-    stds0: float,
-    stds1: float,
-    stds2: float,
-    stds3: float,
-) -> Tensor:
-    px, py, pw, ph = _centres(working(anchor_box))
-    gx, gy, gw, gh = _centres(working(ground_truth_box))
+def npu_bounding_box_encode(given: ReferenceArguments) -> Tensor:
+    px, py, pw, ph = _centres(working(given.anchor_box))
+    gx, gy, gw, gh = _centres(working(given.ground_truth_box))
     deltas = torch.stack(((gx - px) / pw, (gy - py) / ph, (gw / pw).log(), (gh / ph).log()), -1)
     means, stds = (
-        torch.tensor([means0, means1, means2, means3]),
-        torch.tensor([stds0, stds1, stds2, stds3]),
+        torch.tensor([given.means0, given.means1, given.means2, given.means3]),
+        torch.tensor([given.stds0, given.stds1, given.stds2, given.stds3]),
     )
-    return ((deltas - means) / stds).to(anchor_box.dtype)
+    return ((deltas - means) / stds).to(given.anchor_box.dtype)
 
 
 @reference("npu_bounding_box_decode", source=BETA.format("npu_bounding_box_decode"))
-def npu_bounding_box_decode(
-    rois: Tensor,
-    deltas: Tensor,
-    means0: float,
-    means1: float,
-    means2: float,
-    means3: float,
-    stds0: float,
-    stds1: float,
-    stds2: float,
-    stds3: float,
-    max_shape: Sequence[int],
-    wh_ratio_clip: float,
-) -> Tensor:
+def npu_bounding_box_decode(given: ReferenceArguments) -> Tensor:
     """Boxes from anchors and deltas, cut at `max_shape` (height, width)."""
     means, stds = (
-        torch.tensor([means0, means1, means2, means3]),
-        torch.tensor([stds0, stds1, stds2, stds3]),
+        torch.tensor([given.means0, given.means1, given.means2, given.means3]),
+        torch.tensor([given.stds0, given.stds1, given.stds2, given.stds3]),
     )
-    shifts = working(deltas) * stds + means
-    limit = abs(math.log(wh_ratio_clip))
+    shifts = working(given.deltas) * stds + means
+    limit = abs(math.log(given.wh_ratio_clip))
     dx, dy = shifts[:, 0], shifts[:, 1]
     dw, dh = shifts[:, 2].clamp(-limit, limit), shifts[:, 3].clamp(-limit, limit)
-    px, py, pw, ph = _centres(working(rois))
+    px, py, pw, ph = _centres(working(given.rois))
     gx, gy, gw, gh = px + pw * dx, py + ph * dy, pw * dw.exp(), ph * dh.exp()
     found = torch.stack(
         (gx - gw / 2 + 0.5, gy - gh / 2 + 0.5, gx + gw / 2 - 0.5, gy + gh / 2 - 0.5), -1
     )
-    if len(max_shape) == 2:
-        height, width = max_shape
+    if len(given.max_shape) == 2:
+        height, width = given.max_shape
         high = torch.tensor([width - 1, height - 1, width - 1, height - 1])
         found = found.clamp(min=0).minimum(high)
-    return found.to(rois.dtype)
+    return found.to(given.rois.dtype)
 
 
 # ── generalised, distance and complete overlap; boxes [4, N] ────────────────────────────────────
@@ -318,30 +293,21 @@ def npu_roi_align(
 
 
 @reference("npu_roi_alignbk", source="op-plugin RoiAlignBackwardKernelNpu.cpp")
-def npu_roi_alignbk(
-    x: Tensor,
-    rois: Tensor,
-    xdiff_shape: Sequence[int],
-    pooled_width: int,
-    pooled_height: int,
-    spatial_scale: float,
-    sample_num: int,
-    roi_end_mode: int | None,
-) -> Tensor:
+def npu_roi_alignbk(given: ReferenceArguments) -> Tensor:
     """`self` is the gradient of the pooled regions."""
-    regions = working(rois)
+    regions = working(given.rois)
     found = vjp(
         lambda a: pool_bins(
             a,
             regions,
-            spatial_scale,
-            pooled_height,
-            pooled_width,
-            sample_num,
-            1 if roi_end_mode is None else roi_end_mode,
+            given.spatial_scale,
+            given.pooled_height,
+            given.pooled_width,
+            given.sample_num,
+            1 if given.roi_end_mode is None else given.roi_end_mode,
         ),
-        (torch.zeros(list(xdiff_shape), dtype=x.dtype),),
-        x,
+        (torch.zeros(list(given.xdiff_shape), dtype=given.x.dtype),),
+        given.x,
     )[0]
     assert found is not None
     return found

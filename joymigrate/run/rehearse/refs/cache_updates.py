@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated, saturate
 from joymigrate.run.rehearse.refs.gradients import working
 from joymigrate.run.rehearse.refs.kv_cache import npu_kv_rmsnorm_rope_cache, write_slots
@@ -93,38 +93,35 @@ def npu_rope_quant_kvcache(
 
 @reference("npu_dequant_rope_quant_kvcache", source=CACHE)
 def npu_dequant_rope_quant_kvcache(
-    x: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    indices: Tensor,
-    scale_k: Tensor,
-    scale_v: Tensor,
-    size_splits: Sequence[int],
-    offset_k: Maybe,
-    offset_v: Maybe,
-    weight_scale: Maybe,
-    activation_scale: Maybe,
-    bias: Maybe,
-    quant_mode: int,
-    input_layout: str,
-    kv_output: bool,
-    cache_mode: str,
+    given: ReferenceArguments,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The same of int32 sums; an int32 bias is added before the scales, any other after."""
-    wide = x if bias is None or bias.dtype != torch.int32 else x + bias
+    wide = (
+        given.x if given.bias is None or given.bias.dtype != torch.int32 else given.x + given.bias
+    )
     wide = working(wide)
-    if weight_scale is not None:
-        wide = wide * working(weight_scale)
-    if activation_scale is not None:
-        wide = wide * working(activation_scale).reshape(*x.shape[:-1], 1)
-    if bias is not None and bias.dtype != torch.int32:
-        wide = wide + working(bias)
+    if given.weight_scale is not None:
+        wide = wide * working(given.weight_scale)
+    if given.activation_scale is not None:
+        wide = wide * working(given.activation_scale).reshape(*given.x.shape[:-1], 1)
+    if given.bias is not None and given.bias.dtype != torch.int32:
+        wide = wide + working(given.bias)
     return rotate_and_store(
         "npu_dequant_rope_quant_kvcache",
-        *(wide, cos, sin, (k_cache, v_cache), indices, (scale_k, scale_v)),
-        *((offset_k, offset_v), size_splits, (quant_mode, input_layout, cache_mode), kv_output),
+        *(
+            wide,
+            given.cos,
+            given.sin,
+            (given.k_cache, given.v_cache),
+            given.indices,
+            (given.scale_k, given.scale_v),
+        ),
+        *(
+            (given.offset_k, given.offset_v),
+            given.size_splits,
+            (given.quant_mode, given.input_layout, given.cache_mode),
+            given.kv_output,
+        ),
     )
 
 
@@ -137,83 +134,61 @@ def divide(rows: Tensor, scale: Maybe, offset: Maybe, cache: Tensor) -> Tensor:
 
 
 @reference("npu_qkv_rms_norm_rope_cache", source=QKV)
-def npu_qkv_rms_norm_rope_cache(
-    qkv: Tensor,
-    q_gamma: Tensor,
-    k_gamma: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    index: Tensor,
-    q_out: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    head_nums: Sequence[int],
-    k_scale: Maybe,
-    v_scale: Maybe,
-    k_offset: Maybe,
-    v_offset: Maybe,
-    epsilon: float,
-    cache_mode: str,
-    is_output_qkv: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+def npu_qkv_rms_norm_rope_cache(given: ReferenceArguments) -> tuple[Tensor, Tensor, Tensor]:
     """q and k normed and rotated, k and v into caches [blocks, N * D / 32, size, 32], in place.
 
     Also q, k and v before quantisation where asked for, else a single number each.
     """
-    if cache_mode != "PA_NZ":
-        raise Unsimulated("npu_qkv_rms_norm_rope_cache", f"cache_mode {cache_mode}")
-    size = q_gamma.shape[0]
-    widths = [count * size for count in head_nums]
-    q, k, v = (part.unflatten(-1, (-1, size)) for part in working(qkv).split(widths, -1))  # type: ignore[no-untyped-call]
+    if given.cache_mode != "PA_NZ":
+        raise Unsimulated("npu_qkv_rms_norm_rope_cache", f"cache_mode {given.cache_mode}")
+    size = given.q_gamma.shape[0]
+    widths = [count * size for count in given.head_nums]
+    q, k, v = (part.unflatten(-1, (-1, size)) for part in working(given.qkv).split(widths, -1))  # type: ignore[no-untyped-call]
     rows = q.shape[0]
-    c, s = (working(one).repeat_interleave(rows // len(one), 0).unsqueeze(1) for one in (cos, sin))
-    q, k = (
-        rope(rms_of(part, working(gamma), epsilon)[0], c, s, "half")
-        for part, gamma in ((q, q_gamma), (k, k_gamma))
+    c, s = (
+        working(one).repeat_interleave(rows // len(one), 0).unsqueeze(1)
+        for one in (given.cos, given.sin)
     )
-    q_out.copy_(q.flatten(1))
+    q, k = (
+        rope(rms_of(part, working(gamma), given.epsilon)[0], c, s, "half")
+        for part, gamma in ((q, given.q_gamma), (k, given.k_gamma))
+    )
+    given.q_out.copy_(q.flatten(1))
     for part, cache, scale, offset in (
-        (k, k_cache, k_scale, k_offset),
-        (v, v_cache, v_scale, v_offset),
+        (k, given.k_cache, given.k_scale, given.k_offset),
+        (v, given.v_cache, given.v_scale, given.v_offset),
     ):
-        write_slots(divide(part, scale, offset, cache).flatten(1), cache, index, fractal=True)
-    if is_output_qkv:
-        return tuple(part.flatten(1).to(qkv.dtype) for part in (q, k, v))  # type: ignore[return-value]
-    return tuple(torch.zeros((), dtype=qkv.dtype) for _ in range(3))  # type: ignore[return-value]
+        write_slots(divide(part, scale, offset, cache).flatten(1), cache, given.index, fractal=True)
+    if given.is_output_qkv:
+        return tuple(part.flatten(1).to(given.qkv.dtype) for part in (q, k, v))  # type: ignore[return-value]
+    return tuple(torch.zeros((), dtype=given.qkv.dtype) for _ in range(3))  # type: ignore[return-value]
 
 
 @reference("npu_qkv_rms_norm_rope_cache_functional", source=QKV)
 def npu_qkv_rms_norm_rope_cache_functional(
-    qkv: Tensor,
-    q_gamma: Tensor,
-    k_gamma: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    index: Tensor,
-    q_out: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    qkv_size: Sequence[int],
-    head_nums: Sequence[int],
-    k_scale: Maybe,
-    v_scale: Maybe,
-    k_offset: Maybe,
-    v_offset: Maybe,
-    epsilon: float,
-    cache_mode: str,
-    is_output_qkv: bool,
+    given: ReferenceArguments,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The same on copies of q_out and the caches, which come last."""
-    kept = q_out.clone(), k_cache.clone(), v_cache.clone()
+    kept = given.q_out.clone(), given.k_cache.clone(), given.v_cache.clone()
     found = npu_qkv_rms_norm_rope_cache(
-        *(qkv, q_gamma, k_gamma, cos, sin, index, *kept, qkv_size, head_nums),
-        k_scale=k_scale,
-        v_scale=v_scale,
-        k_offset=k_offset,
-        v_offset=v_offset,
-        epsilon=epsilon,
-        cache_mode=cache_mode,
-        is_output_qkv=is_output_qkv,
+        *(
+            given.qkv,
+            given.q_gamma,
+            given.k_gamma,
+            given.cos,
+            given.sin,
+            given.index,
+            *kept,
+            given.qkv_size,
+            given.head_nums,
+        ),
+        k_scale=given.k_scale,
+        v_scale=given.v_scale,
+        k_offset=given.k_offset,
+        v_offset=given.v_offset,
+        epsilon=given.epsilon,
+        cache_mode=given.cache_mode,
+        is_output_qkv=given.is_output_qkv,
     )
     return *found, *kept
 
@@ -223,34 +198,18 @@ def npu_qkv_rms_norm_rope_cache_functional(
     source="op-plugin KvRmsNormRopeCacheNpuOpApi.cpp",
     without="k_cache_dtype ckv_cache_dtype",
 )
-def npu_kv_rmsnorm_rope_cache_v2(
-    kv: Tensor,
-    gamma: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    index: Tensor,
-    k_cache: Tensor,
-    ckv_cache: Tensor,
-    k_rope_scale: Maybe,
-    c_kv_scale: Maybe,
-    k_rope_offset: Maybe,
-    c_kv_offset: Maybe,
-    v: Maybe,
-    epsilon: float,
-    cache_mode: str,
-    is_output_kv: bool,
-) -> tuple[Tensor, Tensor]:
+def npu_kv_rmsnorm_rope_cache_v2(given: ReferenceArguments) -> tuple[Tensor, Tensor]:
     """As npu_kv_rmsnorm_rope_cache, with the caches written in place and not returned."""
     found = npu_kv_rmsnorm_rope_cache(
-        *(kv, gamma, cos, sin, index, k_cache, ckv_cache),
-        k_rope_scale=k_rope_scale,
-        c_kv_scale=c_kv_scale,
-        k_rope_offset=k_rope_offset,
-        c_kv_offset=c_kv_offset,
-        v=v,
-        epsilon=epsilon,
-        cache_mode=cache_mode,
-        is_output_kv=is_output_kv,
+        *(given.kv, given.gamma, given.cos, given.sin, given.index, given.k_cache, given.ckv_cache),
+        k_rope_scale=given.k_rope_scale,
+        c_kv_scale=given.c_kv_scale,
+        k_rope_offset=given.k_rope_offset,
+        c_kv_offset=given.c_kv_offset,
+        v=given.v,
+        epsilon=given.epsilon,
+        cache_mode=given.cache_mode,
+        is_output_kv=given.is_output_kv,
     )
     return found[2], found[3]
 
@@ -259,37 +218,21 @@ def npu_kv_rmsnorm_rope_cache_v2(
     "npu_kv_rmsnorm_rope_cache_v2_functional", source="op-plugin KvRmsNormRopeCacheNpuOpApi.cpp"
 )
 def npu_kv_rmsnorm_rope_cache_v2_functional(
-    kv: Tensor,
-    gamma: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    index: Tensor,
-    k_cache: Tensor,
-    ckv_cache: Tensor,
-    k_rope_scale: Maybe,
-    c_kv_scale: Maybe,
-    k_rope_offset: Maybe,
-    c_kv_offset: Maybe,
-    v: Maybe,
-    epsilon: float,
-    cache_mode: str,
-    is_output_kv: bool,
-    k_cache_dtype: int | None,
-    ckv_cache_dtype: int | None,
+    given: ReferenceArguments,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The same on copies of the caches, which come last."""
-    kept = k_cache.clone(), ckv_cache.clone()
+    kept = given.k_cache.clone(), given.ckv_cache.clone()
     found = npu_kv_rmsnorm_rope_cache_v2(
-        *(kv, gamma, cos, sin, index, *kept),
-        k_rope_scale=k_rope_scale,
-        c_kv_scale=c_kv_scale,
-        k_rope_offset=k_rope_offset,
-        c_kv_offset=c_kv_offset,
-        v=v,
-        epsilon=epsilon,
-        cache_mode=cache_mode,
-        is_output_kv=is_output_kv,
-        k_cache_dtype=k_cache_dtype,
-        ckv_cache_dtype=ckv_cache_dtype,
+        *(given.kv, given.gamma, given.cos, given.sin, given.index, *kept),
+        k_rope_scale=given.k_rope_scale,
+        c_kv_scale=given.c_kv_scale,
+        k_rope_offset=given.k_rope_offset,
+        c_kv_offset=given.c_kv_offset,
+        v=given.v,
+        epsilon=given.epsilon,
+        cache_mode=given.cache_mode,
+        is_output_kv=given.is_output_kv,
+        k_cache_dtype=given.k_cache_dtype,
+        ckv_cache_dtype=given.ckv_cache_dtype,
     )
     return *found, *kept

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 from joymigrate.run.rehearse.refs.gradients import working
 
@@ -96,61 +96,37 @@ def by_arguments(
 
 
 @reference("npu_fused_causal_conv1d", source=SOURCE)
-def npu_fused_causal_conv1d(
-    x: Tensor,
-    weight: Tensor,
-    conv_states: Tensor,
-    query_start_loc: Maybe,
-    cache_indices: Maybe,
-    num_accepted_tokens: Maybe,
-    pad_slot_id: int | None,
-    residual_connection: int | None,
-    num_computed_tokens: Maybe,
-    block_idx_last_scheduled_token: Maybe,
-    conv_mode: str | None,
-) -> Tensor:
+def npu_fused_causal_conv1d(given: ReferenceArguments) -> Tensor:
     """The documents say that bias, activation, run mode and initial state mode do nothing."""
     return by_arguments(
-        x,
-        weight,
-        conv_states,
-        query_start_loc,
-        cache_indices,
-        num_accepted_tokens,
-        -1 if pad_slot_id is None else pad_slot_id,
-        residual_connection or 0,
-        num_computed_tokens,
-        block_idx_last_scheduled_token,
-        conv_mode or "default",
+        given.x,
+        given.weight,
+        given.conv_states,
+        given.query_start_loc,
+        given.cache_indices,
+        given.num_accepted_tokens,
+        -1 if given.pad_slot_id is None else given.pad_slot_id,
+        given.residual_connection or 0,
+        given.num_computed_tokens,
+        given.block_idx_last_scheduled_token,
+        given.conv_mode or "default",
     )
 
 
 @reference("npu_fused_causal_conv1d_v2", source=SOURCE)
-def npu_fused_causal_conv1d_v2(
-    x: Tensor,
-    weight: Tensor,
-    conv_states: Tensor,
-    query_start_loc: Maybe,
-    cache_indices: Maybe,
-    num_accepted_tokens: Maybe,
-    pad_slot_id: int | None,
-    residual_connection: int | None,
-    num_computed_tokens: Maybe,
-    block_idx_last_scheduled_token: Maybe,
-    conv_mode: str | None,
-) -> None:
+def npu_fused_causal_conv1d_v2(given: ReferenceArguments) -> None:
     """The same, written over x."""
     convolved = npu_fused_causal_conv1d(
-        x,
-        weight,
-        conv_states,
-        query_start_loc=query_start_loc,
-        cache_indices=cache_indices,
-        num_accepted_tokens=num_accepted_tokens,
-        pad_slot_id=pad_slot_id,
-        residual_connection=residual_connection,
-        num_computed_tokens=num_computed_tokens,
-        block_idx_last_scheduled_token=block_idx_last_scheduled_token,
-        conv_mode=conv_mode,
+        given.x,
+        given.weight,
+        given.conv_states,
+        query_start_loc=given.query_start_loc,
+        cache_indices=given.cache_indices,
+        num_accepted_tokens=given.num_accepted_tokens,
+        pad_slot_id=given.pad_slot_id,
+        residual_connection=given.residual_connection,
+        num_computed_tokens=given.num_computed_tokens,
+        block_idx_last_scheduled_token=given.block_idx_last_scheduled_token,
+        conv_mode=given.conv_mode,
     )
-    x.copy_(convolved)
+    given.x.copy_(convolved)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.gradients import vjp, working
 from joymigrate.run.rehearse.refs.linear import mask_unasked
 
@@ -48,23 +48,16 @@ def _bias_of(grad: Tensor) -> Tensor:
 @reference(
     "npu_conv2d_backward", "npu_conv3d_backward", "npu_convolution_backward", source=FORMULAS
 )
-def npu_convolution_backward(
-    x: Tensor,
-    grad_output: Tensor,
-    weight: Tensor,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    groups: int,
-    output_mask: Sequence[bool],
-) -> tuple[Maybe, ...]:
+def npu_convolution_backward(given: ReferenceArguments) -> tuple[Maybe, ...]:
     """Gradients of input, weight and bias."""
     found = vjp(
-        lambda a, w, b: convolve(a, w, b, stride, padding, dilation, groups),
-        (x, weight, _bias_of(grad_output)),
-        grad_output,
+        lambda a, w, b: convolve(
+            a, w, b, given.stride, given.padding, given.dilation, given.groups
+        ),
+        (given.x, given.weight, _bias_of(given.grad_output)),
+        given.grad_output,
     )
-    return mask_unasked(found, output_mask)
+    return mask_unasked(found, given.output_mask)
 
 
 def convolve_transposed(
@@ -87,23 +80,14 @@ def convolve_transposed(
     "npu_convolution_transpose",
     source=BETA.format("npu_convolution_transpose"),
 )
-def npu_convolution_transpose(
-    x: Tensor,
-    weight: Tensor,
-    bias: Maybe,
-    padding: Ints,
-    output_padding: Ints,
-    stride: Ints,
-    dilation: Ints,
-    groups: int,
-) -> Tensor:
+def npu_convolution_transpose(given: ReferenceArguments) -> Tensor:
     return _round_result(
         lambda a, w, b: convolve_transposed(
-            a, w, b, padding, output_padding, stride, dilation, groups
+            a, w, b, given.padding, given.output_padding, given.stride, given.dilation, given.groups
         ),
-        x,
-        weight,
-        bias,
+        given.x,
+        given.weight,
+        given.bias,
     )
 
 
@@ -113,25 +97,15 @@ def npu_convolution_transpose(
     "npu_convolution_transpose_backward",
     source=FORMULAS,
 )
-def npu_convolution_transpose_backward(
-    x: Tensor,
-    grad_output: Tensor,
-    weight: Tensor,
-    padding: Ints,
-    output_padding: Ints,
-    stride: Ints,
-    dilation: Ints,
-    groups: int,
-    output_mask: Sequence[bool],
-) -> tuple[Maybe, ...]:
+def npu_convolution_transpose_backward(given: ReferenceArguments) -> tuple[Maybe, ...]:
     found = vjp(
         lambda a, w, b: convolve_transposed(
-            a, w, b, padding, output_padding, stride, dilation, groups
+            a, w, b, given.padding, given.output_padding, given.stride, given.dilation, given.groups
         ),
-        (x, weight, _bias_of(grad_output)),
-        grad_output,
+        (given.x, given.weight, _bias_of(given.grad_output)),
+        given.grad_output,
     )
-    return mask_unasked(found, output_mask)
+    return mask_unasked(found, given.output_mask)
 
 
 @reference("slow_conv_transpose2d_backward", source="torch derivatives.yaml")
@@ -229,36 +203,26 @@ def sample_taps(
 
 
 @reference("npu_deformable_conv2d", source=BETA.format("npu_deformable_conv2d"))
-def npu_deformable_conv2d(
-    x: Tensor,
-    weight: Tensor,
-    offset: Tensor,
-    bias: Maybe,
-    kernel_size: Ints,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    groups: int,
-    deformable_groups: int,
-    modulated: bool,
-) -> tuple[Tensor, Tensor]:
+def npu_deformable_conv2d(given: ReferenceArguments) -> tuple[Tensor, Tensor]:
     """The convolution, and the moved input that the backward operator reads.
 
     stride and dilation are [N, C, H, W], padding is [top, bottom, left, right].
     """
     moved = sample_taps(
-        working(x),
-        working(offset),
-        kernel_size,
-        stride,
-        padding,
-        dilation,
-        deformable_groups,
-        modulated,
+        working(given.x),
+        working(given.offset),
+        given.kernel_size,
+        given.stride,
+        given.padding,
+        given.dilation,
+        given.deformable_groups,
+        given.modulated,
     )
-    shift = None if bias is None else working(bias)
-    found = F.conv2d(moved, working(weight), shift, list(kernel_size), groups=groups)
-    return found.to(x.dtype), moved.to(x.dtype)
+    shift = None if given.bias is None else working(given.bias)
+    found = F.conv2d(
+        moved, working(given.weight), shift, list(given.kernel_size), groups=given.groups
+    )
+    return found.to(given.x.dtype), moved.to(given.x.dtype)
 
 
 @reference("npu_deformable_conv2dbk", source=BETA.format("npu_deformable_conv2d"))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import resources
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -21,6 +22,15 @@ class Reference:
     function: Callable[..., Any]
     signature: str  # the schema followed, as the vendor's package declares it
     source: str  # where signature and semantics are documented
+
+
+class ReferenceArguments(SimpleNamespace):
+    """What a call gives to an operator, by the names in its schema; what is called self or input
+    there is `x` as well. For references that take most of a long schema."""
+
+    def get(self, *names: str, default: Any = None) -> Any:
+        """The first of these that the operator's schema has."""
+        return next((getattr(self, one) for one in names if hasattr(self, one)), default)
 
 
 DECLARED: dict[str, Reference] = {}
@@ -53,8 +63,8 @@ def bind(
 ) -> Callable[..., Result]:
     """A function called as an operator's schema says, that is handed what it names of the
     arguments: by their names in the schema of the `first` operator of its declaration, whose
-    arguments have the same order, or as `x` what is called self or input there. What it computes
-    `without` may not be given."""
+    arguments have the same order, or as `x` what is called self or input there. One that names
+    `given` alone is handed all of them. What it computes `without` may not be given."""
     parameters = inspect.signature(function).parameters.values()
     every = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
     wanted = [one.name for one in parameters]
@@ -77,6 +87,8 @@ def bind(
         if every:
             return function(**given)
         given.setdefault("x", given.get("self", given.get("input")))
+        if wanted == ["given"]:
+            return function(ReferenceArguments(**given))
         return function(**{one: given[one] for one in wanted})
 
     return called

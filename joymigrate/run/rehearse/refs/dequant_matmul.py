@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from joymigrate.run.rehearse.refs.block_formats import E4M3, mx_dequantised
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated, saturate, torch_dtype
 from joymigrate.run.rehearse.refs.grouped_matmul import bounds
 from joymigrate.run.rehearse.refs.quant_matmul import exact_product
@@ -82,32 +80,24 @@ def npu_quant_grouped_matmul_dequant(
 
 
 @reference("npu_transpose_quant_batchmatmul", source=DOCS.format("npu_transpose_quant_batchmatmul"))
-def npu_transpose_quant_batchmatmul(
-    x1: Tensor,
-    x2: Tensor,
-    dtype: int,
-    bias: Maybe,
-    x1_scale: Maybe,
-    x2_scale: Maybe,
-    perm_x2: Sequence[int] | None,
-    batch_split_factor: int | None,
-    x1_dtype: int | None,
-) -> Tensor:
+def npu_transpose_quant_batchmatmul(given: ReferenceArguments) -> Tensor:
     """x1 [M, B, K] and x2 [B, K, N] (or [B, N, K]) of float8: [M, B, N], scaled per row and column,
     or with block scales."""
+    x1_scale = given.x1_scale
+    x2_scale = given.x2_scale
     operator = "npu_transpose_quant_batchmatmul"
-    if bias is not None or (batch_split_factor or 1) != 1 or x1_dtype in (0, 290):
+    if given.bias is not None or (given.batch_split_factor or 1) != 1 or given.x1_dtype in (0, 290):
         raise Unsimulated(operator, "bias, batch_split_factor or hifloat8")
-    turned = list(perm_x2 or (0, 1, 2)) == [0, 2, 1]
-    left, right = x1.double(), x2.double()
+    turned = list(given.perm_x2 or (0, 1, 2)) == [0, 2, 1]
+    left, right = given.x1.double(), given.x2.double()
     if x1_scale is not None and x1_scale.dim() == 4:
         assert x2_scale is not None
-        left = mx_dequantised(x1, x1_scale, E4M3, -1).double()
-        right = mx_dequantised(x2, x2_scale, E4M3, -1 if turned else -2).double()
+        left = mx_dequantised(given.x1, x1_scale, E4M3, -1).double()
+        right = mx_dequantised(given.x2, x2_scale, E4M3, -1 if turned else -2).double()
         x1_scale = x2_scale = None
     found = left.transpose(0, 1) @ (right.mT if turned else right)
     if x2_scale is not None:
         found = found * x2_scale.double()
     if x1_scale is not None:
         found = found * x1_scale.double().reshape(-1, 1)
-    return found.transpose(0, 1).contiguous().to(torch_dtype(dtype, torch.bfloat16, operator))
+    return found.transpose(0, 1).contiguous().to(torch_dtype(given.dtype, torch.bfloat16, operator))

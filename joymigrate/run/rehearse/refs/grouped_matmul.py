@@ -11,7 +11,7 @@ from torch import Tensor
 
 from joymigrate.run.rehearse import aliases
 from joymigrate.run.rehearse.refs.activations import fast_gelu_of
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated, torch_dtype
 from joymigrate.run.rehearse.refs.gradients import working
 from joymigrate.run.rehearse.refs.quant_matmul import (
@@ -152,67 +152,40 @@ def _inner(x: Sequence[Tensor], experts: Experts, groups: Groups, kind: int) -> 
 
 
 @reference("npu_grouped_matmul", source=DOCS.format("npu_grouped_matmul"))
-def npu_grouped_matmul(
-    x: Sequence[Tensor],
-    weight: Sequence[Tensor],
-    bias: Lists,
-    scale: Lists,
-    antiquant_scale: Lists,
-    antiquant_offset: Lists,
-    per_token_scale: Lists,
-    group_list: Tensor | None,
-    split_item: int | None,
-    group_type: int | None,
-    group_list_type: int | None,
-    act_type: int | None,
-    output_dtype: int | None,
-    x_dtype: int | None,
-    weight_dtype: int | None,
-    scale_dtype: int | None,
-) -> list[Tensor]:
+def npu_grouped_matmul(given: ReferenceArguments) -> list[Tensor]:
     """split_item 0 and 1: a tensor per group; 2 and 3: one tensor."""
-    if any(code is not None for code in (x_dtype, weight_dtype, scale_dtype)):
+    if any(code is not None for code in (given.x_dtype, given.weight_dtype, given.scale_dtype)):
         raise Unsimulated("npu_grouped_matmul", "dtypes that torch has no tensor for")
     return multiply_groups(
-        x,
-        Experts(weight, bias, scale, antiquant_scale, antiquant_offset),
-        group_list,
-        kind=group_list_type or 0,
-        axis=-1 if group_type is None else group_type,
-        single=split_item in (2, 3),
-        pertoken=per_token_scale,
-        act=act_type or 0,
-        dtype=torch_dtype(output_dtype, x[0].dtype, "npu_grouped_matmul"),
+        given.x,
+        Experts(
+            given.weight, given.bias, given.scale, given.antiquant_scale, given.antiquant_offset
+        ),
+        given.group_list,
+        kind=given.group_list_type or 0,
+        axis=-1 if given.group_type is None else given.group_type,
+        single=given.split_item in (2, 3),
+        pertoken=given.per_token_scale,
+        act=given.act_type or 0,
+        dtype=torch_dtype(given.output_dtype, given.x[0].dtype, "npu_grouped_matmul"),
     )
 
 
 @reference("npu_grouped_matmul.List", source=DOCS.format("npu_grouped_matmul"))
-def npu_grouped_matmul_list(
-    x: Sequence[Tensor],
-    weight: Sequence[Tensor],
-    bias: Lists,
-    scale: Lists,
-    antiquant_scale: Lists,
-    antiquant_offset: Lists,
-    per_token_scale: Lists,
-    group_list: Sequence[int] | None,
-    split_item: int | None,
-    group_type: int | None,
-    group_list_type: int | None,
-    act_type: int | None,
-    output_dtype: torch.dtype | None,
-) -> list[Tensor]:
+def npu_grouped_matmul_list(given: ReferenceArguments) -> list[Tensor]:
     """The older overload: the group list is a list of cumulative ends."""
     return multiply_groups(
-        x,
-        Experts(weight, bias, scale, antiquant_scale, antiquant_offset),
-        group_list,
-        kind=group_list_type or 0,
-        axis=0 if group_type is None else group_type,
-        single=split_item in (2, 3),
-        pertoken=per_token_scale,
-        act=act_type or 0,
-        dtype=output_dtype or x[0].dtype,
+        given.x,
+        Experts(
+            given.weight, given.bias, given.scale, given.antiquant_scale, given.antiquant_offset
+        ),
+        given.group_list,
+        kind=given.group_list_type or 0,
+        axis=0 if given.group_type is None else given.group_type,
+        single=given.split_item in (2, 3),
+        pertoken=given.per_token_scale,
+        act=given.act_type or 0,
+        dtype=given.output_dtype or given.x[0].dtype,
     )
 
 
@@ -236,43 +209,30 @@ def npu_grouped_matmul_add_(
 @reference(
     "npu_grouped_matmul_finalize_routing", source=DOCS.format("npu_grouped_matmul_finalize_routing")
 )
-def npu_grouped_matmul_finalize_routing(
-    x: Tensor,
-    w: Tensor,
-    group_list: Tensor,
-    scale: Maybe,
-    bias: Maybe,
-    offset: Maybe,
-    pertoken_scale: Maybe,
-    shared_input: Maybe,
-    logit: Maybe,
-    row_index: Maybe,
-    shared_input_weight: float | None,
-    shared_input_offset: int | None,
-    output_bs: int | None,
-    group_list_type: int | None,
-) -> Tensor:
+def npu_grouped_matmul_finalize_routing(given: ReferenceArguments) -> Tensor:
     """Grouped product, weighted by `logit` and added to the rows of `row_index`; float32."""
-    if w.dim() != 3 or offset is not None:
+    if given.w.dim() != 3 or given.offset is not None:
         raise Unsimulated("npu_grouped_matmul_finalize_routing", "packed weights")
     (rows,) = multiply_groups(
-        [x],
+        [given.x],
         Experts(
-            [w], bias=None if bias is None else [bias], scale=None if scale is None else [scale]
+            [given.w],
+            bias=None if given.bias is None else [given.bias],
+            scale=None if given.scale is None else [given.scale],
         ),
-        group_list,
-        kind=1 if group_list_type is None else group_list_type,
+        given.group_list,
+        kind=1 if given.group_list_type is None else given.group_list_type,
         axis=0,
         single=True,
-        pertoken=None if pertoken_scale is None else [pertoken_scale],
+        pertoken=None if given.pertoken_scale is None else [given.pertoken_scale],
         act=0,
         dtype=torch.float32,
     )
-    result = torch.zeros(output_bs or rows.shape[0], rows.shape[1])
-    if shared_input is not None:
-        start = shared_input_offset or 0
-        weight = 1.0 if shared_input_weight is None else shared_input_weight
-        result[start : start + len(shared_input)] = shared_input.float() * weight
-    weighted = rows if logit is None else rows * logit.float().unsqueeze(-1)
-    index = torch.arange(len(rows)) if row_index is None else row_index.long()
+    result = torch.zeros(given.output_bs or rows.shape[0], rows.shape[1])
+    if given.shared_input is not None:
+        start = given.shared_input_offset or 0
+        weight = 1.0 if given.shared_input_weight is None else given.shared_input_weight
+        result[start : start + len(given.shared_input)] = given.shared_input.float() * weight
+    weighted = rows if given.logit is None else rows * given.logit.float().unsqueeze(-1)
+    index = torch.arange(len(rows)) if given.row_index is None else given.row_index.long()
     return result.index_add_(0, index, weighted)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,7 +13,7 @@ from joymigrate.run.rehearse.refs.block_formats import (
     round_to_grid,
     store_bytes,
 )
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated, saturate, torch_dtype
 from joymigrate.run.rehearse.refs.gradients import gradients_of, working
 from joymigrate.run.rehearse.refs.quantise import real_scale
@@ -110,79 +108,50 @@ def npu_swiglu_mx_quant_with_dual_axis(
     source=KERNEL.format("SwigluBackwardMxQuantWithDualAxis"),
 )
 def _npu_swiglu_backward_mx_quant_with_dual_axis(
-    x: Tensor,
-    y_grad: Tensor,
-    group_index: Maybe,
-    activate_left: bool,
-    round_mode: str,
-    scale_alg: int,
-    dst_type: int,
-    dst_type_max: float,
+    given: ReferenceArguments,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradient of x, quantised."""
-    dx = gradients_of(lambda value: swiglu(value, activate_left), [x], working(y_grad))[0]
-    how = round_mode, scale_alg, dst_type, dst_type_max
-    return dual_axis(dx, group_index, "_npu_swiglu_backward_mx_quant_with_dual_axis", *how)
+    dx = gradients_of(
+        lambda value: swiglu(value, given.activate_left), [given.x], working(given.y_grad)
+    )[0]
+    how = given.round_mode, given.scale_alg, given.dst_type, given.dst_type_max
+    return dual_axis(dx, given.group_index, "_npu_swiglu_backward_mx_quant_with_dual_axis", *how)
 
 
 @reference("_npu_rms_norm_backward_quant", source=KERNEL.format("RmsNormGradQuant"))
-def _npu_rms_norm_backward_quant(
-    dy: Tensor,
-    x: Tensor,
-    rstd: Tensor,
-    gamma: Tensor,
-    scale_x: Tensor,
-    offset_x: Maybe,
-    div_mode: bool | None,
-    quant_mode: str,
-    dst_type: int | None,
-) -> tuple[Tensor, Tensor]:
+def _npu_rms_norm_backward_quant(given: ReferenceArguments) -> tuple[Tensor, Tensor]:
     """The gradient of x as int8, and that of gamma in float32."""
-    dtype = torch_dtype(dst_type, torch.int8, "_npu_rms_norm_backward_quant")
-    if quant_mode != "static" or dtype is not torch.int8:
-        raise Unsimulated("_npu_rms_norm_backward_quant", f"{quant_mode} to {dtype}")
-    factor, scale = working(rstd), working(scale_x)
-    if factor.ndim < x.ndim:
+    dtype = torch_dtype(given.dst_type, torch.int8, "_npu_rms_norm_backward_quant")
+    if given.quant_mode != "static" or dtype is not torch.int8:
+        raise Unsimulated("_npu_rms_norm_backward_quant", f"{given.quant_mode} to {dtype}")
+    factor, scale = working(given.rstd), working(given.scale_x)
+    if factor.ndim < given.x.ndim:
         factor = factor.unsqueeze(-1)
-    normed, through = working(x) * factor, working(dy) * working(gamma)
+    normed, through = working(given.x) * factor, working(given.dy) * working(given.gamma)
     dx = (through - normed * (through * normed).mean(-1, keepdim=True)) * factor
-    dx = dx / scale if div_mode or div_mode is None else dx * scale
-    if offset_x is not None:
-        dx = dx + working(offset_x)
-    d_gamma = (working(dy) * normed).reshape(-1, *gamma.shape).sum(0)
+    dx = dx / scale if given.div_mode or given.div_mode is None else dx * scale
+    if given.offset_x is not None:
+        dx = dx + working(given.offset_x)
+    d_gamma = (working(given.dy) * normed).reshape(-1, *given.gamma.shape).sum(0)
     return saturate(dx, torch.int8), d_gamma.float()
 
 
 @reference("npu_quant_conv2d", source=KERNEL.format("QuantConvolution"))
-def npu_quant_conv2d(
-    input: Tensor,
-    weight: Tensor,
-    scale: Tensor,
-    strides: Sequence[int],
-    pads: Sequence[int],
-    dilations: Sequence[int],
-    groups: int,
-    offset_x: int,
-    round_mode: str,
-    output_dtype: int | None,
-    bias: Maybe,
-    offset: Maybe,
-    input_dtype: int | None,
-) -> Tensor:
+def npu_quant_conv2d(given: ReferenceArguments) -> Tensor:
     """Convolution of int8 or float8, times packed scales per channel, plus bias (int32: before)."""
-    if input_dtype is not None or offset is not None or round_mode != "rint":
-        raise Unsimulated("npu_quant_conv2d", f"offsets, hifloat8 or {round_mode}")
-    if offset_x and any(pads):
+    if given.input_dtype is not None or given.offset is not None or given.round_mode != "rint":
+        raise Unsimulated("npu_quant_conv2d", f"offsets, hifloat8 or {given.round_mode}")
+    if given.offset_x and any(given.pads):
         raise Unsimulated("npu_quant_conv2d", "padding with offset_x")
-    how = list(strides), list(pads), list(dilations), groups
-    found = F.conv2d(input.double(), weight.double(), None, *how)
+    how = list(given.strides), list(given.pads), list(given.dilations), given.groups
+    found = F.conv2d(given.input.double(), given.weight.double(), None, *how)
     column = (1, -1, 1, 1)
-    if bias is not None and bias.dtype == torch.int32:
-        found = found + bias.double().reshape(column)
-    found = found * real_scale(scale).double().reshape(column)
-    if bias is not None and bias.dtype != torch.int32:
-        found = found + bias.double().reshape(column)
-    return found.to(torch_dtype(output_dtype, torch.float16, "npu_quant_conv2d"))
+    if given.bias is not None and given.bias.dtype == torch.int32:
+        found = found + given.bias.double().reshape(column)
+    found = found * real_scale(given.scale).double().reshape(column)
+    if given.bias is not None and given.bias.dtype != torch.int32:
+        found = found + given.bias.double().reshape(column)
+    return found.to(torch_dtype(given.output_dtype, torch.float16, "npu_quant_conv2d"))
 
 
 @reference("npu_dynamic_block_mx_quant", source=KERNEL.format("DynamicBlockMxQuant"))

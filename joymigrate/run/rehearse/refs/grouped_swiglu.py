@@ -15,7 +15,7 @@ from joymigrate.run.rehearse.refs.block_formats import (
     mx_dequantised,
     mx_quantised,
 )
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated, torch_dtype
 from joymigrate.run.rehearse.refs.grouped_matmul import Experts, bounds, multiply_groups
 from joymigrate.run.rehearse.refs.quant_matmul import antiquantise, unpack_int4
@@ -79,41 +79,33 @@ def halves(
     source=DOCS.format("npu_grouped_matmul_swiglu_quant_v2"),
     without="bias x_dtype weight_dtype",
 )
-def npu_grouped_matmul_swiglu_quant_v2(
-    x: Tensor,
-    weight: Sequence[Tensor],
-    weight_scale: Sequence[Tensor],
-    x_scale: Tensor,
-    group_list: Tensor,
-    smooth_scale: Maybe,
-    weight_assist_matrix: Sequence[Tensor] | None,
-    dequant_mode: int | None,
-    quant_mode: int | None,
-    quant_dtype: int | None,
-    group_list_type: int | None,
-) -> tuple[Tensor, Tensor]:
+def npu_grouped_matmul_swiglu_quant_v2(given: ReferenceArguments) -> tuple[Tensor, Tensor]:
     """The gated unit of the dequantised products, quantised per token or in blocks."""
     operator = "npu_grouped_matmul_swiglu_quant_v2"
-    kind, (matrix,), (scale,) = group_list_type or 0, weight, weight_scale
+    kind, (matrix,), (scale,) = given.group_list_type or 0, given.weight, given.weight_scale
     native = {one.torch: one for one in (E4M3, E5M2)}
-    if dequant_mode == BLOCKS:
-        rows = mx_dequantised(x, x_scale, native[x.dtype], -1)
+    if given.dequant_mode == BLOCKS:
+        rows = mx_dequantised(given.x, given.x_scale, native[given.x.dtype], -1)
         real = mx_dequantised(matrix, scale, native[matrix.dtype], -2)
-        wide = by_group(rows, list(real), group_list, kind)
-    elif weight_assist_matrix:
-        wide = halves(x, matrix, scale, weight_assist_matrix[0], group_list, kind)
-        wide = wide * x_scale.double().unsqueeze(-1)
+        wide = by_group(rows, list(real), given.group_list, kind)
+    elif given.weight_assist_matrix:
+        wide = halves(given.x, matrix, scale, given.weight_assist_matrix[0], given.group_list, kind)
+        wide = wide * given.x_scale.double().unsqueeze(-1)
     else:
         parts = [
             unpack_int4(one).double() * own.double() for one, own in zip(matrix, scale, strict=True)
         ]
-        wide = by_group(unpack_int4(x), parts, group_list, kind) * x_scale.double().unsqueeze(-1)
+        wide = by_group(
+            unpack_int4(given.x), parts, given.group_list, kind
+        ) * given.x_scale.double().unsqueeze(-1)
     gated = swiglu_of(wide.float(), -1)
-    if smooth_scale is not None:
-        for group, start, stop in bounds(group_list, kind, len(matrix)):
-            gated[start:stop] *= smooth_scale[group].float()
-    if quant_mode == BLOCKS:
-        return mx_quantised(gated, 292 if quant_dtype is None else quant_dtype, operator)
-    if quant_dtype in ELEMENTS and ELEMENTS[quant_dtype].packed:
+    if given.smooth_scale is not None:
+        for group, start, stop in bounds(given.group_list, kind, len(matrix)):
+            gated[start:stop] *= given.smooth_scale[group].float()
+    if given.quant_mode == BLOCKS:
+        return mx_quantised(
+            gated, 292 if given.quant_dtype is None else given.quant_dtype, operator
+        )
+    if given.quant_dtype in ELEMENTS and ELEMENTS[given.quant_dtype].packed:
         raise Unsimulated(operator, "float4 per token")
-    return dynamic(gated, torch_dtype(quant_dtype, torch.int8, operator), operator)
+    return dynamic(gated, torch_dtype(given.quant_dtype, torch.int8, operator), operator)

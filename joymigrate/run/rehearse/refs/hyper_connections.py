@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from joymigrate.run.rehearse.numerics import HF32_DROPPED_BITS_950, to_hf32
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.gradients import vjp, working
 
 DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
@@ -69,84 +69,65 @@ def connections(
 
 
 @reference("npu_mhc_pre", source=DOCS.format("npu_mhc_pre") + ", test_npu_mhc_pre.py")
-def npu_mhc_pre(
-    x: Tensor,
-    phi: Tensor,
-    alpha: Tensor,
-    bias: Tensor,
-    gamma: Maybe,
-    norm_eps: float,
-    hc_eps: float,
-    inner_precise: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+def npu_mhc_pre(given: ReferenceArguments) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The layer's input h_in [.., D], h_post, h_res, and what the backward needs.
 
     Two numbers in alpha leave h_res out. 1/rms, the mix and h_pre come whatever `out_flag` says.
     """
-    wide, n = working(x), x.shape[-2]
-    scale = None if gamma is None else working(gamma)
-    mix, inv_rms = mixing(wide, working(phi), scale, norm_eps, inner_precise == 1)
-    pre, after, rest = connections(mix, inv_rms, working(alpha), working(bias), n, hc_eps)
-    if alpha.numel() != 3:
+    wide, n = working(given.x), given.x.shape[-2]
+    scale = None if given.gamma is None else working(given.gamma)
+    mix, inv_rms = mixing(wide, working(given.phi), scale, given.norm_eps, given.inner_precise == 1)
+    pre, after, rest = connections(
+        mix, inv_rms, working(given.alpha), working(given.bias), n, given.hc_eps
+    )
+    if given.alpha.numel() != 3:
         rest = torch.zeros(1, dtype=torch.float32)
-    h_in = (pre.unsqueeze(-1) * wide).sum(-2).to(x.dtype)
+    h_in = (pre.unsqueeze(-1) * wide).sum(-2).to(given.x.dtype)
     return h_in, after, rest, inv_rms, mix, pre
 
 
 @reference("npu_mhc_pre_backward", source="op-plugin MhcPreBackwardNpuOpapi.cpp; the vjp of it")
 def npu_mhc_pre_backward(
-    x: Tensor,
-    phi: Tensor,
-    alpha: Tensor,
-    grad_h_in: Tensor,
-    grad_h_post: Tensor,
-    grad_h_res: Tensor,
-    inv_rms: Tensor,
-    h_mix: Tensor,
-    h_pre: Tensor,
-    h_post: Tensor,
-    gamma: Maybe,
-    hc_eps: float,
-    grad_x_post: Maybe,
+    given: ReferenceArguments,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x (with that of the post mapping added), phi, alpha, bias and gamma.
 
     The bias is found again from the saved results: a sigmoid tells its argument's derivative.
     """
-    n, size = x.shape[-2], x.shape[-2] * x.shape[-1]
-    wide, saved = working(x), working(h_mix) * inv_rms.unsqueeze(-1)
-    factor = working(alpha)
-    low, high = h_pre - hc_eps, h_post / 2
-    d_pre = (working(grad_h_in).unsqueeze(-2) * wide).sum(-1) * low * (1 - low)
-    d_post = working(grad_h_post) * 2 * high * (1 - high)
+    n, size = given.x.shape[-2], given.x.shape[-2] * given.x.shape[-1]
+    wide, saved = working(given.x), working(given.h_mix) * given.inv_rms.unsqueeze(-1)
+    factor = working(given.alpha)
+    low, high = given.h_pre - given.hc_eps, given.h_post / 2
+    d_pre = (working(given.grad_h_in).unsqueeze(-2) * wide).sum(-1) * low * (1 - low)
+    d_post = working(given.grad_h_post) * 2 * high * (1 - high)
     parts = [d_pre, d_post]
-    if alpha.numel() == 3:
-        parts.append(working(grad_h_res).flatten(-2))
+    if given.alpha.numel() == 3:
+        parts.append(working(given.grad_h_res).flatten(-2))
     before = [part * factor[k] for k, part in enumerate(parts)]
     d_normed = torch.cat(before, -1)
-    d_mix = d_normed * inv_rms.unsqueeze(-1)
-    scale = torch.ones(size) if gamma is None else working(gamma).flatten()
+    d_mix = d_normed * given.inv_rms.unsqueeze(-1)
+    scale = torch.ones(size) if given.gamma is None else working(given.gamma).flatten()
     rows = wide.flatten(-2).reshape(-1, size)
     left = d_mix.reshape(len(rows), -1)
-    through = left @ working(phi)
-    d_rms = (d_normed * h_mix).sum(-1, keepdim=True)
-    by_norm = -(d_rms * inv_rms.unsqueeze(-1).pow(3) / size) * wide.flatten(-2)
-    dx = (through * scale).reshape(x.shape) + by_norm.reshape(x.shape)
-    dx = dx + h_pre.unsqueeze(-1) * working(grad_h_in).unsqueeze(-2)
-    if grad_x_post is not None:
-        dx = dx + working(grad_x_post)
+    through = left @ working(given.phi)
+    d_rms = (d_normed * given.h_mix).sum(-1, keepdim=True)
+    by_norm = -(d_rms * given.inv_rms.unsqueeze(-1).pow(3) / size) * wide.flatten(-2)
+    dx = (through * scale).reshape(given.x.shape) + by_norm.reshape(given.x.shape)
+    dx = dx + given.h_pre.unsqueeze(-1) * working(given.grad_h_in).unsqueeze(-2)
+    if given.grad_x_post is not None:
+        dx = dx + working(given.grad_x_post)
     widths = [n, n, n * n][: len(parts)]
     d_alpha = [
         (p * s).sum() for p, s in zip(parts, saved.split_with_sizes(widths, -1), strict=True)
     ]
     d_bias = torch.cat([part.reshape(len(rows), -1).sum(0) for part in parts])
-    d_gamma = torch.zeros(size) if gamma is None else (rows * through).sum(0)
+    d_gamma = torch.zeros(size) if given.gamma is None else (rows * through).sum(0)
     return (
-        dx.to(x.dtype),
+        dx.to(given.x.dtype),
         left.T @ (rows * scale),
         torch.stack(d_alpha),
         d_bias,
-        d_gamma.reshape(x.shape[-2:]),
+        d_gamma.reshape(given.x.shape[-2:]),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 from joymigrate.run.rehearse.refs.gradients import working
 
@@ -37,88 +37,65 @@ def read_pages(key: Tensor, table: Tensor, lengths: list[int]) -> list[Tensor]:
 @reference(
     "npu_lightning_indexer", source="torch_npu _op_plugin_docs.py; op-plugin npu_lightning_indexer"
 )
-def npu_lightning_indexer(
-    query: Tensor,
-    key: Tensor,
-    weights: Tensor,
-    actual_seq_lengths_query: Maybe,
-    actual_seq_lengths_key: Maybe,
-    block_table: Maybe,
-    layout_query: str,
-    layout_key: str,
-    sparse_count: int,
-    sparse_mode: int,
-    return_value: bool,
-) -> tuple[Tensor, Tensor]:
+def npu_lightning_indexer(given: ReferenceArguments) -> tuple[Tensor, Tensor]:
     """Positions (int32, -1 where there are none left) and, where asked for, values of the keys with
     the highest `sum over heads of weight * relu(query . key)`, per query [.., N2, sparse_count].
 
     Positions come in falling order of their values; a chip promises no order.
     """
-    lengths_q = None if actual_seq_lengths_query is None else actual_seq_lengths_query.tolist()
-    lengths_k = None if actual_seq_lengths_key is None else actual_seq_lengths_key.tolist()
-    queries = rows(query, layout_query, lengths_q)
-    strengths = rows(weights, layout_query, lengths_q)
-    if layout_key == "PA_BSND":
-        assert block_table is not None
-        keys = read_pages(key, block_table, lengths_k or [])
+    lengths_q = (
+        None if given.actual_seq_lengths_query is None else given.actual_seq_lengths_query.tolist()
+    )
+    lengths_k = (
+        None if given.actual_seq_lengths_key is None else given.actual_seq_lengths_key.tolist()
+    )
+    queries = rows(given.query, given.layout_query, lengths_q)
+    strengths = rows(given.weights, given.layout_query, lengths_q)
+    if given.layout_key == "PA_BSND":
+        assert given.block_table is not None
+        keys = read_pages(given.key, given.block_table, lengths_k or [])
     else:
-        keys = rows(key, layout_key, lengths_k)
-    shape = (*query.shape[:-2], key.shape[-2], sparse_count)
+        keys = rows(given.key, given.layout_key, lengths_k)
+    shape = (*given.query.shape[:-2], given.key.shape[-2], given.sparse_count)
     positions = torch.full(shape, -1, dtype=torch.int32)
-    values = torch.zeros(shape, dtype=query.dtype)
+    values = torch.zeros(shape, dtype=given.query.dtype)
     start = 0
     for number, (q, k, w) in enumerate(zip(queries, keys, strengths, strict=True)):
-        best, scores = best_keys(q, k, w, sparse_count, causal=sparse_mode == CAUSAL)
+        best, scores = best_keys(q, k, w, given.sparse_count, causal=given.sparse_mode == CAUSAL)
         count = best.shape[-1]
-        if layout_query == "TND":
+        if given.layout_query == "TND":
             place = (slice(start, start + len(q)), slice(None), slice(count))
             start += len(q)
             positions[place], values[place] = best, scores
         else:
             positions[number, : len(q), :, :count] = best
             values[number, : len(q), :, :count] = scores
-    return positions, values if return_value else values.new_empty(0)
+    return positions, values if given.return_value else values.new_empty(0)
 
 
 @reference(
     "npu_quant_lightning_indexer",
     source="op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-npu_quant_lightning_indexer.md",
 )
-def npu_quant_lightning_indexer(
-    query: Tensor,
-    key: Tensor,
-    weights: Tensor,
-    query_dequant_scale: Tensor,
-    key_dequant_scale: Tensor,
-    actual_seq_lengths_query: Maybe,
-    actual_seq_lengths_key: Maybe,
-    block_table: Maybe,
-    layout_query: str,
-    layout_key: str,
-    sparse_count: int,
-    sparse_mode: int,
-    query_dtype: int | None,
-    key_dtype: int | None,
-) -> Tensor:
+def npu_quant_lightning_indexer(given: ReferenceArguments) -> Tensor:
     """As npu_lightning_indexer, of quantised queries and keys with a scale per token and head.
 
     The scales are not negative, so they may be applied before the relu.
     """
-    for tensor, code in ((query, query_dtype), (key, key_dtype)):
+    for tensor, code in ((given.query, given.query_dtype), (given.key, given.key_dtype)):
         if code is not None or tensor.dtype not in (torch.int8, torch.float8_e4m3fn):
             raise Unsimulated("npu_quant_lightning_indexer", f"{tensor.dtype} as {code}")
     return npu_lightning_indexer(
-        query.float() * query_dequant_scale.float().unsqueeze(-1),
-        key.float() * key_dequant_scale.float().unsqueeze(-1),
-        weights.float(),
-        actual_seq_lengths_query=actual_seq_lengths_query,
-        actual_seq_lengths_key=actual_seq_lengths_key,
-        block_table=block_table,
-        layout_query=layout_query,
-        layout_key=layout_key,
-        sparse_count=sparse_count,
-        sparse_mode=sparse_mode,
+        given.query.float() * given.query_dequant_scale.float().unsqueeze(-1),
+        given.key.float() * given.key_dequant_scale.float().unsqueeze(-1),
+        given.weights.float(),
+        actual_seq_lengths_query=given.actual_seq_lengths_query,
+        actual_seq_lengths_key=given.actual_seq_lengths_key,
+        block_table=given.block_table,
+        layout_query=given.layout_query,
+        layout_key=given.layout_key,
+        sparse_count=given.sparse_count,
+        sparse_mode=given.sparse_mode,
     )[0]
 
 

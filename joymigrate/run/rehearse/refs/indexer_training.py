@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 from joymigrate.run.rehearse.refs.gradients import gradients_of, working
 from joymigrate.run.rehearse.refs.indexer import CAUSAL, rows
@@ -60,22 +60,16 @@ def together(parts: list[Tensor], layout: str | None, axis: int = 0) -> Tensor:
     "npu_lightning_indexer_grad",
     source="ops-transformer aclnnLightningIndexerGrad.md, test_npu_lightning_indexer_grad.py",
 )
-def npu_lightning_indexer_grad(
-    query: Tensor,
-    key: Tensor,
-    dy: Tensor,
-    sparse_indices: Tensor,
-    weights: Tensor,
-    actual_seq_lengths_query: Maybe,
-    actual_seq_lengths_key: Maybe,
-    layout: str | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+def npu_lightning_indexer_grad(given: ReferenceArguments) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of query, key and weights from those of the chosen scores [.., (1,) count]."""
-    own, theirs = actual_seq_lengths_query, actual_seq_lengths_key
-    flat = [one.squeeze(-2) if one.ndim == query.ndim else one for one in (dy, sparse_indices)]
-    tensors = query, key, weights, *flat
+    own, theirs = given.actual_seq_lengths_query, given.actual_seq_lengths_key
+    flat = [
+        one.squeeze(-2) if one.ndim == given.query.ndim else one
+        for one in (given.dy, given.sparse_indices)
+    ]
+    tensors = given.query, given.key, given.weights, *flat
     found = []
-    for q, k, w, grad, at in each_sequence(tensors, layout, (own, theirs, own, own, own)):
+    for q, k, w, grad, at in each_sequence(tensors, given.layout, (own, theirs, own, own, own)):
         chosen = at.long()
         used = (chosen >= 0) & (chosen < len(k))
 
@@ -85,7 +79,7 @@ def npu_lightning_indexer_grad(
             return scores(a, b, c).gather(1, at.clamp(0, len(b) - 1)) * used
 
         found.append(gradients_of(forward, [q, k, w], working(grad)))
-    dq, dk, dw = (together([one[n] for one in found], layout) for n in range(3))
+    dq, dk, dw = (together([one[n] for one in found], given.layout) for n in range(3))
     return dq, dk, dw
 
 
@@ -145,49 +139,38 @@ def npu_dense_lightning_indexer_softmax_lse(
     source=DOCS.format("npu_dense_lightning_indexer_grad_kl_loss"),
 )
 def npu_dense_lightning_indexer_grad_kl_loss(
-    query: Tensor,
-    key: Tensor,
-    query_index: Tensor,
-    key_index: Tensor,
-    weights: Tensor,
-    softmax_max: Tensor,
-    softmax_sum: Tensor,
-    softmax_max_index: Tensor,
-    softmax_sum_index: Tensor,
-    scale_value: float,
-    query_rope: Maybe,
-    key_rope: Maybe,
-    actual_seq_qlen: Lengths,
-    actual_seq_klen: Lengths,
-    layout: str | None,
-    sparse_mode: int | None,
+    given: ReferenceArguments,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of the indexer's query, key and weights, and the divergence over all keys [1].
 
     Maxima and sums of the attention are [(B,) N2, S1, G], those of the indexer [(B,) 1, S1].
     """
-    whole_q = query if query_rope is None else torch.cat((query, query_rope), -1)
-    whole_k = key if key_rope is None else torch.cat((key, key_rope), -1)
-    own, theirs = actual_seq_qlen, actual_seq_klen
+    whole_q = (
+        given.query if given.query_rope is None else torch.cat((given.query, given.query_rope), -1)
+    )
+    whole_k = given.key if given.key_rope is None else torch.cat((given.key, given.key_rope), -1)
+    own, theirs = given.actual_seq_qlen, given.actual_seq_klen
     by_row = [
         statistic.movedim(-2 if n < 2 else -1, -3 if n < 2 else -2)
         for n, statistic in enumerate(
-            (softmax_max, softmax_sum, softmax_max_index, softmax_sum_index)
+            (given.softmax_max, given.softmax_sum, given.softmax_max_index, given.softmax_sum_index)
         )
     ]  # the axis of the queries to the front, as in the other tensors
-    tensors = whole_q, whole_k, query_index, key_index, weights, *by_row
+    tensors = whole_q, whole_k, given.query_index, given.key_index, given.weights, *by_row
     lengths = own, theirs, own, theirs, own, own, own, own, own
     found, loss = [], torch.zeros(())
-    for q, k, qi, ki, w, top, total, top_i, total_i in each_sequence(tensors, layout, lengths):
-        hidden = hide_behind(len(q), len(k), sparse_mode)
+    for q, k, qi, ki, w, top, total, top_i, total_i in each_sequence(
+        tensors, given.layout, lengths
+    ):
+        hidden = hide_behind(len(q), len(k), given.sparse_mode)
         front = top.transpose(0, 1), total.transpose(0, 1)
-        shares = target(q, k, *front, scale_value, hidden)
+        shares = target(q, k, *front, given.scale_value, hidden)
         score = scores(working(qi), working(ki), working(w))
         guess = (score - top_i).exp() / total_i
         guess = guess.masked_fill(hidden, 0.0)
         loss = loss + divergence(shares, guess)
         found.append(gradients_of_scores(qi, ki, w, shares, guess))
-    dq, dk, dw = (together([one[n] for one in found], layout) for n in range(3))
+    dq, dk, dw = (together([one[n] for one in found], given.layout) for n in range(3))
     return dq, dk, dw, loss.float().reshape(1)
 
 
@@ -198,40 +181,32 @@ def npu_dense_lightning_indexer_grad_kl_loss(
     without="sinks",
 )
 def npu_sparse_lightning_indexer_grad_kl_loss(
-    query: Tensor,
-    key: Tensor,
-    query_index: Tensor,
-    key_index: Tensor,
-    weights: Tensor,
-    sparse_indices: Tensor,
-    softmax_max: Tensor,
-    softmax_sum: Tensor,
-    scale_value: float,
-    query_rope: Maybe,
-    key_rope: Maybe,
-    actual_seq_qlen: Lengths,
-    actual_seq_klen: Lengths,
-    layout: str | None,
-    sparse_mode: int | None,
+    given: ReferenceArguments,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The same over the chosen keys alone (-1: none); shares and scores are softmaxed over them."""
-    whole_q = query if query_rope is None else torch.cat((query, query_rope), -1)
-    whole_k = key if key_rope is None else torch.cat((key, key_rope), -1)
-    own, theirs = actual_seq_qlen, actual_seq_klen
-    by_row = [statistic.movedim(-2, -3) for statistic in (softmax_max, softmax_sum)]
-    indices = sparse_indices.squeeze(-2) if sparse_indices.ndim == query.ndim else sparse_indices
-    tensors = whole_q, whole_k, query_index, key_index, weights, indices, *by_row
+    whole_q = (
+        given.query if given.query_rope is None else torch.cat((given.query, given.query_rope), -1)
+    )
+    whole_k = given.key if given.key_rope is None else torch.cat((given.key, given.key_rope), -1)
+    own, theirs = given.actual_seq_qlen, given.actual_seq_klen
+    by_row = [statistic.movedim(-2, -3) for statistic in (given.softmax_max, given.softmax_sum)]
+    indices = (
+        given.sparse_indices.squeeze(-2)
+        if given.sparse_indices.ndim == given.query.ndim
+        else given.sparse_indices
+    )
+    tensors = whole_q, whole_k, given.query_index, given.key_index, given.weights, indices, *by_row
     lengths = own, theirs, own, theirs, own, own, own, own
     found, loss = [], torch.zeros(())
-    for q, k, qi, ki, w, at, top, total in each_sequence(tensors, layout, lengths):
+    for q, k, qi, ki, w, at, top, total in each_sequence(tensors, given.layout, lengths):
         place = torch.where((at >= 0) & (at < len(k)), at, len(k)).long()
         seen = torch.zeros(len(q), len(k) + 1, dtype=torch.bool).scatter(1, place, True)
-        hidden = hide_behind(len(q), len(k), sparse_mode) | ~seen[:, :-1]
+        hidden = hide_behind(len(q), len(k), given.sparse_mode) | ~seen[:, :-1]
         front = top.transpose(0, 1), total.transpose(0, 1)
-        shares = target(q, k, *front, scale_value, hidden)
+        shares = target(q, k, *front, given.scale_value, hidden)
         score = scores(working(qi), working(ki), working(w)).masked_fill(hidden, float("-inf"))
         guess = score.softmax(-1).nan_to_num(0.0)  # a query without a key
         loss = loss + divergence(shares, guess)
         found.append(gradients_of_scores(qi, ki, w, shares, guess))
-    dq, dk, dw = (together([one[n] for one in found], layout) for n in range(3))
+    dq, dk, dw = (together([one[n] for one in found], given.layout) for n in range(3))
     return dq, dk, dw, loss.float().reshape(1)

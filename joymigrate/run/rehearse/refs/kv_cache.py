@@ -11,7 +11,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated, saturate
 from joymigrate.run.rehearse.refs.gradients import working
 from joymigrate.run.rehearse.refs.norms import rms_of
@@ -60,28 +60,18 @@ def npu_scatter_pa_kv_cache(
 @reference(
     "npu_scatter_pa_kv_cache_functional", source="torch_npu _meta_registrations.py, its meta kernel"
 )
-def npu_scatter_pa_kv_cache_functional(
-    key: Tensor,
-    value: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    slot_mapping: Tensor,
-    compress_lens: Maybe,
-    compress_seq_offsets: Maybe,
-    seq_lens: Maybe,
-    cache_mode: str | None,
-) -> tuple[Tensor, Tensor]:
+def npu_scatter_pa_kv_cache_functional(given: ReferenceArguments) -> tuple[Tensor, Tensor]:
     """As npu_scatter_pa_kv_cache, into copies."""
-    caches = key_cache.clone(), value_cache.clone()
+    caches = given.key_cache.clone(), given.value_cache.clone()
     npu_scatter_pa_kv_cache(
-        key,
-        value,
+        given.key,
+        given.value,
         *caches,
-        slot_mapping,
-        compress_lens=compress_lens,
-        compress_seq_offsets=compress_seq_offsets,
-        seq_lens=seq_lens,
-        cache_mode=cache_mode,
+        given.slot_mapping,
+        compress_lens=given.compress_lens,
+        compress_seq_offsets=given.compress_seq_offsets,
+        seq_lens=given.seq_lens,
+        cache_mode=given.cache_mode,
     )
     return caches
 
@@ -143,24 +133,15 @@ def _gather(
 
 
 @reference("npu_gather_pa_kv_cache", source="op-plugin GatherPaKvCacheKernelNpuOpApi.cpp")
-def npu_gather_pa_kv_cache(
-    key_cache: Tensor,
-    value_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    key: Tensor,
-    value: Tensor,
-    seq_offset: Maybe,
-    is_seq_lens_cumsum: bool,
-) -> None:
+def npu_gather_pa_kv_cache(given: ReferenceArguments) -> None:
     """Sequences out of ND caches into `key` and `value`, one behind the other."""
     _gather(
-        (key_cache, value_cache),
-        block_tables,
-        seq_lens,
-        (key, value),
-        seq_offset,
-        is_seq_lens_cumsum,
+        (given.key_cache, given.value_cache),
+        given.block_tables,
+        given.seq_lens,
+        (given.key, given.value),
+        given.seq_offset,
+        given.is_seq_lens_cumsum,
     )
 
 
@@ -236,30 +217,23 @@ def _quantise(rows: Tensor, scale: Maybe, offset: Maybe, cache: Tensor) -> Tenso
 @reference(
     "npu_kv_rmsnorm_rope_cache", source=DOCS.format("npu_kv_rmsnorm_rope_cache"), without="v"
 )
-def npu_kv_rmsnorm_rope_cache(
-    kv: Tensor,
-    gamma: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    index: Tensor,
-    k_cache: Tensor,
-    ckv_cache: Tensor,
-    k_rope_scale: Maybe,
-    c_kv_scale: Maybe,
-    k_rope_offset: Maybe,
-    c_kv_offset: Maybe,
-    epsilon: float,
-    cache_mode: str,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def npu_kv_rmsnorm_rope_cache(given: ReferenceArguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Latent attention's cache: rms norm of the first part, rope of the last, both stored.
 
     kv is [B, 1, S, rms + rope]. Both caches are written in place and returned.
     """
-    size = gamma.shape[0]
-    latent = rms_of(kv[..., :size], gamma, epsilon)[0].to(kv.dtype)
-    turned = rope(deinterleave(working(kv[..., size:])), working(cos), working(sin), "half")
-    key = turned.to(kv.dtype)
-    _store(_quantise(key, k_rope_scale, k_rope_offset, k_cache)[:, 0], k_cache, index, cache_mode)
-    stored = _quantise(latent, c_kv_scale, c_kv_offset, ckv_cache)
-    _store(stored[:, 0], ckv_cache, index, cache_mode)
-    return k_cache, ckv_cache, key, latent
+    size = given.gamma.shape[0]
+    latent = rms_of(given.kv[..., :size], given.gamma, given.epsilon)[0].to(given.kv.dtype)
+    turned = rope(
+        deinterleave(working(given.kv[..., size:])), working(given.cos), working(given.sin), "half"
+    )
+    key = turned.to(given.kv.dtype)
+    _store(
+        _quantise(key, given.k_rope_scale, given.k_rope_offset, given.k_cache)[:, 0],
+        given.k_cache,
+        given.index,
+        given.cache_mode,
+    )
+    stored = _quantise(latent, given.c_kv_scale, given.c_kv_offset, given.ckv_cache)
+    _store(stored[:, 0], given.ckv_cache, given.index, given.cache_mode)
+    return given.k_cache, given.ckv_cache, key, latent

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from joymigrate.run.rehearse.refs.activations import fast_gelu_of
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated, saturate
 from joymigrate.run.rehearse.refs.gradients import vjp, working
 
@@ -84,30 +84,21 @@ def npu_bmm_v2_mat2_backward(
 
 
 @reference("npu_transpose_batchmatmul", source=DOCS.format("npu_transpose_batchmatmul"))
-def npu_transpose_batchmatmul(
-    x: Tensor,
-    weight: Tensor,
-    bias: Maybe,
-    scale: Maybe,
-    perm_x1: Sequence[int] | None,
-    perm_x2: Sequence[int] | None,
-    perm_y: Sequence[int] | None,
-    batch_split_factor: int | None,
-) -> Tensor:
+def npu_transpose_batchmatmul(given: ReferenceArguments) -> Tensor:
     """(x permuted @ weight permuted + bias) permuted; [M, B·N] int8 with a scale."""
-    left = working(x).permute(*(perm_x1 or (0, 1, 2)))
-    found = left @ working(weight).permute(*(perm_x2 or (0, 1, 2)))
-    if bias is not None:
-        found = found + working(bias)
-    found = found.permute(*(perm_y or (1, 0, 2)))
-    if scale is not None:
-        flat = found.reshape(found.shape[0], 1, -1) * working(scale).reshape(-1)
+    left = working(given.x).permute(*(given.perm_x1 or (0, 1, 2)))
+    found = left @ working(given.weight).permute(*(given.perm_x2 or (0, 1, 2)))
+    if given.bias is not None:
+        found = found + working(given.bias)
+    found = found.permute(*(given.perm_y or (1, 0, 2)))
+    if given.scale is not None:
+        flat = found.reshape(found.shape[0], 1, -1) * working(given.scale).reshape(-1)
         return saturate(flat, torch.int8)
-    factor = batch_split_factor or 1
+    factor = given.batch_split_factor or 1
     if factor > 1:
         parts = found.reshape(found.shape[0], factor, -1)
-        return parts.transpose(0, 1).contiguous().to(x.dtype)
-    return found.contiguous().to(x.dtype)
+        return parts.transpose(0, 1).contiguous().to(given.x.dtype)
+    return found.contiguous().to(given.x.dtype)
 
 
 @reference("npu_fused_matmul", source="op-plugin FusedMatmulKernelNpuOpApi.cpp")

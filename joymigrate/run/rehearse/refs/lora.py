@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.gradients import working
 
 Maybe = Tensor | None
@@ -14,32 +14,22 @@ Maybe = Tensor | None
     "npu_batch_gather_matmul_",
     source="op-plugin BatchGatherMatmulKernelNpuOpApi.cpp, test_npu_batch_gather_matmul.py",
 )
-def npu_batch_gather_matmul_(
-    self: Tensor,
-    x: Tensor,
-    weight_b: Tensor,
-    indices: Tensor,
-    weight_a: Maybe,
-    layer_idx: int,
-    scale: float,
-    y_offset: int,
-    y_slice_size: int,
-) -> Tensor:
+def npu_batch_gather_matmul_(given: ReferenceArguments) -> Tensor:
     """y[:, slice] += scale * (x @ Aᵀ @ Bᵀ), in place, with A [W, L, R, H] and B [W, L, D, R].
 
     A row whose index is the number of adapters, or -1, has none.
     """
-    size = self.shape[1] if y_slice_size == -1 else y_slice_size
-    rows = working(x)
-    for adapter in range(len(weight_b)):
-        mine = indices == adapter
+    size = given.self.shape[1] if given.y_slice_size == -1 else given.y_slice_size
+    rows = working(given.x)
+    for adapter in range(len(given.weight_b)):
+        mine = given.indices == adapter
         part = rows[mine]
-        if weight_a is not None:
-            part = part @ working(weight_a[adapter, layer_idx]).mT
-        found = part @ working(weight_b[adapter, layer_idx]).mT * scale
-        place = self[mine]
-        place[:, y_offset : y_offset + size] = (
-            working(place[:, y_offset : y_offset + size]) + found
-        ).to(self.dtype)
-        self[mine] = place
-    return self
+        if given.weight_a is not None:
+            part = part @ working(given.weight_a[adapter, given.layer_idx]).mT
+        found = part @ working(given.weight_b[adapter, given.layer_idx]).mT * given.scale
+        place = given.self[mine]
+        place[:, given.y_offset : given.y_offset + size] = (
+            working(place[:, given.y_offset : given.y_offset + size]) + found
+        ).to(given.self.dtype)
+        given.self[mine] = place
+    return given.self

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.gradients import vjp, working
 
 DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
@@ -210,25 +210,18 @@ def npu_fused_cross_entropy_loss_with_max_sum(
     source=DOCS.format("npu_fused_linear_cross_entropy_loss_with_max_sum_backward"),
 )
 def npu_fused_linear_cross_entropy_loss_with_max_sum_backward(
-    grad: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    target_mask: Tensor,
-    masked_target: Tensor,
-    logits_max: Maybe,
-    sum_exp_logits: Maybe,
-    softmax: Maybe,
+    given: ReferenceArguments,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of the input and of this rank's weight."""
-    if softmax is None:
-        if logits_max is None or sum_exp_logits is None:
+    if given.softmax is None:
+        if given.logits_max is None or given.sum_exp_logits is None:
             raise RuntimeError("either softmax or logits_max and sum_exp_logits must be given")
-        logits = working(x) @ working(weight).T
-        wide = (logits - logits_max.unsqueeze(-1)).exp() / sum_exp_logits.unsqueeze(-1)
+        logits = working(given.x) @ working(given.weight).T
+        wide = (logits - given.logits_max.unsqueeze(-1)).exp() / given.sum_exp_logits.unsqueeze(-1)
     else:
-        wide = working(softmax).clone()
-    mine = ~_from_bytes(target_mask, len(x))
-    wide[torch.arange(len(x)), masked_target.long()] -= mine.to(wide.dtype)
-    scaled = wide * working(grad).unsqueeze(-1)
-    dx = (scaled @ working(weight)).to(x.dtype)
-    return dx, (scaled.T @ working(x)).to(weight.dtype)
+        wide = working(given.softmax).clone()
+    mine = ~_from_bytes(given.target_mask, len(given.x))
+    wide[torch.arange(len(given.x)), given.masked_target.long()] -= mine.to(wide.dtype)
+    scaled = wide * working(given.grad).unsqueeze(-1)
+    dx = (scaled @ working(given.weight)).to(given.x.dtype)
+    return dx, (scaled.T @ working(given.x)).to(given.weight.dtype)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from joymigrate.run.rehearse.refs.between_ranks import RankGroup
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import torch_dtype
 from joymigrate.run.rehearse.refs.gradients import working
 from joymigrate.run.rehearse.refs.quant_matmul import antiquantise, dequantise, exact_product
@@ -45,52 +45,33 @@ def output_of(x: Tensor, scale: Maybe, wanted: torch.dtype | None) -> torch.dtyp
     source=DOCS.format("npu_mm_all_reduce_base"),
     without="comm_quant_mode comm_quant_scale_1 group_sizes x1_dtype",
 )
-def npu_mm_all_reduce_base(
-    x1: Tensor,
-    x2: Tensor,
-    hcom: str,
-    bias: Maybe,
-    antiquant_scale: Maybe,
-    antiquant_offset: Maybe,
-    x3: Maybe,
-    dequant_scale: Maybe,
-    pertoken_scale: Maybe,
-    antiquant_group_size: int,
-    y_dtype: int | None,
-) -> Tensor:
+def npu_mm_all_reduce_base(given: ReferenceArguments) -> Tensor:
     """The sum over ranks of x1 @ x2 + bias + x3."""
     operator = "npu_mm_all_reduce_base"
-    weight = x2
-    if antiquant_scale is not None:
-        weight = antiquantise(x2, antiquant_scale, antiquant_offset, antiquant_group_size)
-    rows = x1.reshape(-1, x1.shape[-1])
-    found = product(rows, weight, bias, pertoken_scale, dequant_scale)
-    if x3 is not None:
-        found = found + working(x3).reshape(found.shape)
-    dtype = x1.dtype
-    if dequant_scale is not None:
-        half = torch.bfloat16 if dequant_scale.dtype == torch.bfloat16 else torch.float16
-        dtype = torch_dtype(y_dtype, half, operator)
-    return RankGroup(hcom).summed(found).to(dtype).reshape(*x1.shape[:-1], -1)
+    weight = given.x2
+    if given.antiquant_scale is not None:
+        weight = antiquantise(
+            given.x2, given.antiquant_scale, given.antiquant_offset, given.antiquant_group_size
+        )
+    rows = given.x1.reshape(-1, given.x1.shape[-1])
+    found = product(rows, weight, given.bias, given.pertoken_scale, given.dequant_scale)
+    if given.x3 is not None:
+        found = found + working(given.x3).reshape(found.shape)
+    dtype = given.x1.dtype
+    if given.dequant_scale is not None:
+        half = torch.bfloat16 if given.dequant_scale.dtype == torch.bfloat16 else torch.float16
+        dtype = torch_dtype(given.y_dtype, half, operator)
+    return RankGroup(given.hcom).summed(found).to(dtype).reshape(*given.x1.shape[:-1], -1)
 
 
 @reference("npu_mm_reduce_scatter_base", source=DOCS.format("npu_mm_reduce_scatter_base"))
-def npu_mm_reduce_scatter_base(
-    x: Tensor,
-    x2: Tensor,
-    hcom: str,
-    world_size: int,
-    bias: Maybe,
-    x1_scale: Maybe,
-    x2_scale: Maybe,
-    output_dtype: torch.dtype | None,
-) -> Tensor:
+def npu_mm_reduce_scatter_base(given: ReferenceArguments) -> Tensor:
     """This rank's rows [M / ranks, N] of the sum of x @ x2 + bias."""
-    group = RankGroup(hcom, world_size)
-    total = group.summed(product(x, x2, bias, x1_scale, x2_scale))
+    group = RankGroup(given.hcom, given.world_size)
+    total = group.summed(product(given.x, given.x2, given.bias, given.x1_scale, given.x2_scale))
     rows = total.shape[0] // group.ranks
     mine = total[group.rank * rows : (group.rank + 1) * rows]
-    return mine.to(output_of(x, x2_scale, output_dtype))
+    return mine.to(output_of(given.x, given.x2_scale, given.output_dtype))
 
 
 @reference(
@@ -98,23 +79,17 @@ def npu_mm_reduce_scatter_base(
     source="torch_npu _op_plugin_docs.py npu_all_gather_base_mm",
     without="gather_index",
 )
-def npu_all_gather_base_mm(
-    x: Tensor,
-    x2: Tensor,
-    hcom: str,
-    world_size: int,
-    bias: Maybe,
-    x1_scale: Maybe,
-    x2_scale: Maybe,
-    gather_output: bool,
-    output_dtype: torch.dtype | None,
-) -> tuple[Tensor, Tensor]:
+def npu_all_gather_base_mm(given: ReferenceArguments) -> tuple[Tensor, Tensor]:
     """Everybody's rows times x2, and those rows (empty unless asked for)."""
-    group = RankGroup(hcom, world_size)
-    rows = torch.cat(group.gathered(x))
-    scales = None if x1_scale is None else torch.cat(group.gathered(x1_scale.reshape(-1)))
-    found = product(rows, x2, bias, scales, x2_scale).to(output_of(x, x2_scale, output_dtype))
-    return found, rows if gather_output else rows.new_empty(0)
+    group = RankGroup(given.hcom, given.world_size)
+    rows = torch.cat(group.gathered(given.x))
+    scales = (
+        None if given.x1_scale is None else torch.cat(group.gathered(given.x1_scale.reshape(-1)))
+    )
+    found = product(rows, given.x2, given.bias, scales, given.x2_scale).to(
+        output_of(given.x, given.x2_scale, given.output_dtype)
+    )
+    return found, rows if given.gather_output else rows.new_empty(0)
 
 
 def by_expert(weight: Tensor, rows: Tensor, counts: Sequence[int], turned: bool) -> Tensor:
@@ -145,58 +120,38 @@ def exchange(group: RankGroup, rows: Tensor, send: Sequence[int]) -> list[Tensor
 
 
 @reference("npu_alltoallv_gmm", source=DOCS.format("npu_alltoallv_gmm"))
-def npu_alltoallv_gmm(
-    gmm_x: Tensor,
-    gmm_weight: Tensor,
-    hcom: str,
-    ep_world_size: int,
-    send_counts: Sequence[int],
-    recv_counts: Sequence[int],
-    mm_x: Maybe,
-    mm_weight: Maybe,
-    trans_gmm_weight: bool,
-    trans_mm_weight: bool,
-    permute_out_flag: bool,
-) -> tuple[Tensor, Maybe, Maybe]:
+def npu_alltoallv_gmm(given: ReferenceArguments) -> tuple[Tensor, Maybe, Maybe]:
     """Tokens of all ranks for this rank's experts, in expert order, times their weights."""
-    group = RankGroup(hcom, ep_world_size)
-    experts = len(gmm_weight)
-    pieces = exchange(group, gmm_x, send_counts)  # by rank, then by expert
+    group = RankGroup(given.hcom, given.ep_world_size)
+    experts = len(given.gmm_weight)
+    pieces = exchange(group, given.gmm_x, given.send_counts)  # by rank, then by expert
     ordered = [pieces[rank * experts + e] for e in range(experts) for rank in range(group.ranks)]
     rows = torch.cat(ordered)
-    if len(rows) != sum(recv_counts):
-        raise RuntimeError(f"npu_alltoallv_gmm: {len(rows)} rows came, not {sum(recv_counts)}")
-    counts = [sum(recv_counts[e::experts]) for e in range(experts)]
-    found = by_expert(gmm_weight, rows, counts, trans_gmm_weight)
+    if len(rows) != sum(given.recv_counts):
+        raise RuntimeError(
+            f"npu_alltoallv_gmm: {len(rows)} rows came, not {sum(given.recv_counts)}"
+        )
+    counts = [sum(given.recv_counts[e::experts]) for e in range(experts)]
+    found = by_expert(given.gmm_weight, rows, counts, given.trans_gmm_weight)
     return (
         found,
-        multiply_shared(mm_x, mm_weight, trans_mm_weight),
-        rows if permute_out_flag else None,
+        multiply_shared(given.mm_x, given.mm_weight, given.trans_mm_weight),
+        rows if given.permute_out_flag else None,
     )
 
 
 @reference("npu_gmm_alltoallv", source=DOCS.format("npu_gmm_alltoallv"))
-def npu_gmm_alltoallv(
-    gmm_x: Tensor,
-    gmm_weight: Tensor,
-    hcom: str,
-    ep_world_size: int,
-    send_counts: Sequence[int],
-    mm_x: Maybe,
-    mm_weight: Maybe,
-    trans_gmm_weight: bool,
-    trans_mm_weight: bool,
-) -> tuple[Tensor, Maybe]:
+def npu_gmm_alltoallv(given: ReferenceArguments) -> tuple[Tensor, Maybe]:
     """Rows in expert order times their weights, sent back to the ranks that they came from."""
-    group = RankGroup(hcom, ep_world_size)
-    experts = len(gmm_weight)
-    counts = [sum(send_counts[e::experts]) for e in range(experts)]
-    product_rows = by_expert(gmm_weight, gmm_x, counts, trans_gmm_weight)
+    group = RankGroup(given.hcom, given.ep_world_size)
+    experts = len(given.gmm_weight)
+    counts = [sum(given.send_counts[e::experts]) for e in range(experts)]
+    product_rows = by_expert(given.gmm_weight, given.gmm_x, counts, given.trans_gmm_weight)
     order = [(e, rank) for e in range(experts) for rank in range(group.ranks)]
     pieces = torch.split_with_sizes(
-        product_rows, [send_counts[rank * experts + e] for e, rank in order]
+        product_rows, [given.send_counts[rank * experts + e] for e, rank in order]
     )
     back = dict(zip(order, pieces, strict=True))
     rows = torch.cat([back[e, rank] for rank in range(group.ranks) for e in range(experts)])
-    found = torch.cat(exchange(group, rows, send_counts))
-    return found, multiply_shared(mm_x, mm_weight, trans_mm_weight)
+    found = torch.cat(exchange(group, rows, given.send_counts))
+    return found, multiply_shared(given.mm_x, given.mm_weight, given.trans_mm_weight)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated, saturate
 from joymigrate.run.rehearse.refs.gradients import working
 from joymigrate.run.rehearse.refs.kv_cache import write_slots
@@ -222,57 +222,38 @@ def cache_mode_of(x: Tensor, kv_cache: Tensor) -> int:
 
 
 @reference("npu_mla_prolog_v2", source=DOCS.format("npu_mla_prolog_v2"))
-def npu_mla_prolog_v2(
-    token_x: Tensor,
-    weight_dq: Tensor,
-    weight_uq_qr: Tensor,
-    weight_uk: Tensor,
-    weight_dkv_kr: Tensor,
-    rmsnorm_gamma_cq: Tensor,
-    rmsnorm_gamma_ckv: Tensor,
-    rope_sin: Tensor,
-    rope_cos: Tensor,
-    cache_index: Tensor,
-    kv_cache: Tensor,
-    kr_cache: Tensor,
-    dequant_scale_x: Maybe,
-    dequant_scale_w_dq: Maybe,
-    dequant_scale_w_uq_qr: Maybe,
-    dequant_scale_w_dkv_kr: Maybe,
-    quant_scale_ckv: Maybe,
-    quant_scale_ckr: Maybe,
-    smooth_scales_cq: Maybe,
-    rmsnorm_epsilon_cq: float,
-    rmsnorm_epsilon_ckv: float,
-    cache_mode: str,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def npu_mla_prolog_v2(given: ReferenceArguments) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Query, its rope part, both caches (written in place), and the query's scales [T, N, 1]."""
     made = prolog(
-        token_x,
+        given.token_x,
         PrologWeights(
-            weight_dq,
-            weight_uq_qr,
-            weight_uk,
-            weight_dkv_kr,
-            rmsnorm_gamma_cq,
-            rmsnorm_gamma_ckv,
-            dequant_scale_w_dq,
-            dequant_scale_w_uq_qr,
-            dequant_scale_w_dkv_kr,
-            smooth_scales_cq,
+            given.weight_dq,
+            given.weight_uq_qr,
+            given.weight_uk,
+            given.weight_dkv_kr,
+            given.rmsnorm_gamma_cq,
+            given.rmsnorm_gamma_ckv,
+            given.dequant_scale_w_dq,
+            given.dequant_scale_w_uq_qr,
+            given.dequant_scale_w_dkv_kr,
+            given.smooth_scales_cq,
         ),
-        rope_cos,
-        rope_sin,
-        (kv_cache, kr_cache),
-        cache_index,
-        cache_mode,
-        How(rmsnorm_epsilon_cq, rmsnorm_epsilon_ckv, cache=cache_mode_of(token_x, kv_cache)),
-        token_scale=dequant_scale_x,
-        scale_kv=quant_scale_ckv,
-        scale_kr=quant_scale_ckr,
+        given.rope_cos,
+        given.rope_sin,
+        (given.kv_cache, given.kr_cache),
+        given.cache_index,
+        given.cache_mode,
+        How(
+            given.rmsnorm_epsilon_cq,
+            given.rmsnorm_epsilon_ckv,
+            cache=cache_mode_of(given.token_x, given.kv_cache),
+        ),
+        token_scale=given.dequant_scale_x,
+        scale_kv=given.quant_scale_ckv,
+        scale_kr=given.quant_scale_ckr,
     )
     scale = torch.zeros(1) if made.query_scale is None else made.query_scale.float()
-    return made.query, made.rope, kv_cache, kr_cache, scale
+    return made.query, made.rope, given.kv_cache, given.kr_cache, scale
 
 
 @reference("npu_mla_prolog", source=DOCS.format("npu_mla_prolog"))
@@ -282,81 +263,50 @@ def npu_mla_prolog(**given: Any) -> tuple[Tensor, ...]:
 
 
 @reference("npu_mla_prolog_v3", source=DOCS.format("npu_mla_prolog_v3"))
-def npu_mla_prolog_v3(
-    token_x: Tensor,
-    weight_dq: Tensor,
-    weight_uq_qr: Tensor,
-    weight_uk: Tensor,
-    weight_dkv_kr: Tensor,
-    rmsnorm_gamma_cq: Tensor,
-    rmsnorm_gamma_ckv: Tensor,
-    rope_sin: Tensor,
-    rope_cos: Tensor,
-    kv_cache: Tensor,
-    kr_cache: Tensor,
-    cache_index: Maybe,
-    dequant_scale_x: Maybe,
-    dequant_scale_w_dq: Maybe,
-    dequant_scale_w_uq_qr: Maybe,
-    dequant_scale_w_dkv_kr: Maybe,
-    quant_scale_ckv: Maybe,
-    quant_scale_ckr: Maybe,
-    smooth_scales_cq: Maybe,
-    actual_seq_len: Maybe,
-    k_nope_clip_alpha: Maybe,
-    rmsnorm_epsilon_cq: float,
-    rmsnorm_epsilon_ckv: float,
-    cache_mode: str,
-    query_norm_flag: bool,
-    weight_quant_mode: int,
-    kv_cache_quant_mode: int,
-    tile_size: int,
-    qc_qr_scale: float,
-    kc_scale: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def npu_mla_prolog_v3(given: ReferenceArguments) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Query, its rope part, the query's scales, the normed query and its scales (empty where not
     asked for, or not quantised). Both caches are written in place."""
-    if weight_quant_mode in (MX, HIF8):
-        raise Unsimulated("npu_mla_prolog_v3", f"weight_quant_mode {weight_quant_mode}")
+    if given.weight_quant_mode in (MX, HIF8):
+        raise Unsimulated("npu_mla_prolog_v3", f"weight_quant_mode {given.weight_quant_mode}")
     made = prolog(
-        token_x,
+        given.token_x,
         PrologWeights(
-            weight_dq,
-            weight_uq_qr,
-            weight_uk,
-            weight_dkv_kr,
-            rmsnorm_gamma_cq,
-            rmsnorm_gamma_ckv,
-            dequant_scale_w_dq,
-            dequant_scale_w_uq_qr,
-            dequant_scale_w_dkv_kr,
-            smooth_scales_cq,
+            given.weight_dq,
+            given.weight_uq_qr,
+            given.weight_uk,
+            given.weight_dkv_kr,
+            given.rmsnorm_gamma_cq,
+            given.rmsnorm_gamma_ckv,
+            given.dequant_scale_w_dq,
+            given.dequant_scale_w_uq_qr,
+            given.dequant_scale_w_dkv_kr,
+            given.smooth_scales_cq,
         ),
-        rope_cos,
-        rope_sin,
-        (kv_cache, kr_cache),
-        cache_index,
-        cache_mode,
+        given.rope_cos,
+        given.rope_sin,
+        (given.kv_cache, given.kr_cache),
+        given.cache_index,
+        given.cache_mode,
         How(
-            rmsnorm_epsilon_cq,
-            rmsnorm_epsilon_ckv,
-            qc_qr_scale,
-            kc_scale,
-            kv_cache_quant_mode,
-            tile_size,
-            k_nope_clip_alpha,
+            given.rmsnorm_epsilon_cq,
+            given.rmsnorm_epsilon_ckv,
+            given.qc_qr_scale,
+            given.kc_scale,
+            given.kv_cache_quant_mode,
+            given.tile_size,
+            given.k_nope_clip_alpha,
         ),
-        token_scale=dequant_scale_x,
-        scale_kv=quant_scale_ckv,
-        scale_kr=quant_scale_ckr,
-        ends=actual_seq_len,
+        token_scale=given.dequant_scale_x,
+        scale_kv=given.quant_scale_ckv,
+        scale_kr=given.quant_scale_ckr,
+        ends=given.actual_seq_len,
     )
     empty = torch.empty(0)
     scale = empty if made.query_scale is None else made.query_scale.float()
-    if not query_norm_flag:
-        return made.query, made.rope, scale, torch.empty(0, dtype=weight_uq_qr.dtype), empty
+    if not given.query_norm_flag:
+        return made.query, made.rope, scale, torch.empty(0, dtype=given.weight_uq_qr.dtype), empty
     norm_scale = empty if made.norm_scale is None else made.norm_scale.float().reshape(-1, 1)
-    return made.query, made.rope, scale, made.norm.to(weight_uq_qr.dtype), norm_scale
+    return made.query, made.rope, scale, made.norm.to(given.weight_uq_qr.dtype), norm_scale
 
 
 @reference("npu_mla_prolog_v3_functional", source=DOCS.format("npu_mla_prolog_v3"))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from joymigrate.run.rehearse.refs.between_ranks import RankGroup
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 from joymigrate.run.rehearse.refs.gradients import working
 from joymigrate.run.rehearse.refs.moe_between_ranks import (
@@ -124,46 +124,41 @@ def npu_moe_distribute_dispatch(
 
 
 @reference("npu_moe_distribute_dispatch_v2", source=DOCS.format("npu_moe_distribute_dispatch_v2"))
-def npu_moe_distribute_dispatch_v2(
-    x: Tensor,
-    expert_ids: Tensor,
-    group_ep: str,
-    ep_world_size: int,
-    ep_rank_id: int,
-    moe_expert_num: int,
-    scales: Maybe,
-    x_active_mask: Maybe,
-    expert_scales: Maybe,
-    elastic_info: Maybe,
-    tp_world_size: int,
-    shared_expert_num: int,
-    shared_expert_rank_num: int,
-    quant_mode: int,
-    global_bs: int,
-    expert_token_nums_type: int,
-    y_dtype: int | None,
-) -> Seven:
+def npu_moe_distribute_dispatch_v2(given: ReferenceArguments) -> Seven:
     """As the first form; the third result holds a note of 128 numbers for each row."""
-    if tp_world_size > 1 or elastic_info is not None or y_dtype is not None:
+    if given.tp_world_size > 1 or given.elastic_info is not None or given.y_dtype is not None:
         raise Unsimulated("npu_moe_distribute_dispatch_v2", "tp groups, elastic_info or y_dtype")
-    places = places_of(ep_world_size, moe_expert_num, shared_expert_rank_num, shared_expert_num)
-    tokens = global_bs or len(x) * ep_world_size
-    k = expert_ids.shape[1]
-    room = places.longest(ep_rank_id, tokens, k)
-    found = dispatch(
-        RankGroup(group_ep, ep_world_size, ep_rank_id),
-        *(places, room, x, expert_ids, scales, x_active_mask, expert_scales),
-        quant_mode,
+    places = places_of(
+        given.ep_world_size,
+        given.moe_expert_num,
+        given.shared_expert_rank_num,
+        given.shared_expert_num,
     )
-    notes = torch.zeros(max(len(x) * k, room * NOTE), dtype=torch.int32)
+    tokens = given.global_bs or len(given.x) * given.ep_world_size
+    k = given.expert_ids.shape[1]
+    room = places.longest(given.ep_rank_id, tokens, k)
+    found = dispatch(
+        RankGroup(given.group_ep, given.ep_world_size, given.ep_rank_id),
+        *(
+            places,
+            room,
+            given.x,
+            given.expert_ids,
+            given.scales,
+            given.x_active_mask,
+            given.expert_scales,
+        ),
+        given.quant_mode,
+    )
+    notes = torch.zeros(max(len(given.x) * k, room * NOTE), dtype=torch.int32)
     notes[: room * NOTE].view(room, NOTE)[:, :3] = found.notes
     return (
         found.rows,
         found.scales,
         notes,
-        numbers_of(found, expert_token_nums_type),
-        counts_of(found, expert_scales, tokens, k, ep_world_size),
-        torch.zeros(tp_world_size, dtype=torch.int32),
+        numbers_of(found, given.expert_token_nums_type),
+        counts_of(found, given.expert_scales, tokens, k, given.ep_world_size),
+        torch.zeros(given.tp_world_size, dtype=torch.int32),
         found.weights,
     )
 
@@ -270,45 +265,33 @@ def combine_rows(
 
 
 @reference("npu_moe_distribute_combine_v2", source=DOCS.format("npu_moe_distribute_combine_v2"))
-def npu_moe_distribute_combine_v2(
-    expand_x: Tensor,
-    expert_ids: Tensor,
-    assist_info_for_combine: Tensor,
-    ep_send_counts: Tensor,
-    expert_scales: Tensor,
-    group_ep: str,
-    ep_world_size: int,
-    ep_rank_id: int,
-    moe_expert_num: int,
-    x_active_mask: Maybe,
-    shared_expert_x: Maybe,
-    elastic_info: Maybe,
-    ori_x: Maybe,
-    const_expert_alpha_1: Maybe,
-    const_expert_alpha_2: Maybe,
-    const_expert_v: Maybe,
-    shared_expert_num: int,
-    shared_expert_rank_num: int,
-    comm_quant_mode: int,
-    zero_expert_num: int,
-    copy_expert_num: int,
-    const_expert_num: int,
-) -> Tensor:
+def npu_moe_distribute_combine_v2(given: ReferenceArguments) -> Tensor:
     """The tokens' rows back, weighted and summed, with experts that copy or are constant."""
     operator = "npu_moe_distribute_combine_v2"
-    plain_only(operator, comm_quant_mode, elastic_info)
+    plain_only(operator, given.comm_quant_mode, given.elastic_info)
     total = combine_rows(
         operator,
-        *(expand_x, expert_ids, assist_info_for_combine, ep_send_counts, expert_scales),
-        RankGroup(group_ep, ep_world_size, ep_rank_id),
-        places_of(ep_world_size, moe_expert_num, shared_expert_rank_num, shared_expert_num),
-        mask=x_active_mask,
-        shared=shared_expert_x,
-        specials=(zero_expert_num, copy_expert_num, const_expert_num),
-        ori_x=ori_x,
-        constants=(const_expert_alpha_1, const_expert_alpha_2, const_expert_v),
+        *(
+            given.expand_x,
+            given.expert_ids,
+            given.assist_info_for_combine,
+            given.ep_send_counts,
+            given.expert_scales,
+        ),
+        RankGroup(given.group_ep, given.ep_world_size, given.ep_rank_id),
+        places_of(
+            given.ep_world_size,
+            given.moe_expert_num,
+            given.shared_expert_rank_num,
+            given.shared_expert_num,
+        ),
+        mask=given.x_active_mask,
+        shared=given.shared_expert_x,
+        specials=(given.zero_expert_num, given.copy_expert_num, given.const_expert_num),
+        ori_x=given.ori_x,
+        constants=(given.const_expert_alpha_1, given.const_expert_alpha_2, given.const_expert_v),
     )
-    return total.to(expand_x.dtype)
+    return total.to(given.expand_x.dtype)
 
 
 @reference(
@@ -316,49 +299,40 @@ def npu_moe_distribute_combine_v2(
     source=DOCS.format("npu_moe_distribute_combine_add_rms_norm"),
 )
 def npu_moe_distribute_combine_add_rms_norm(
-    expand_x: Tensor,
-    expert_ids: Tensor,
-    expand_idx: Tensor,
-    ep_send_counts: Tensor,
-    expert_scales: Tensor,
-    residual_x: Tensor,
-    gamma: Tensor,
-    group_ep: str,
-    ep_world_size: int,
-    ep_rank_id: int,
-    moe_expert_num: int,
-    x_active_mask: Maybe,
-    activation_scale: Maybe,
-    weight_scale: Maybe,
-    group_list: Maybe,
-    shared_expert_x: Maybe,
-    elastic_info: Maybe,
-    ori_x: Maybe,
-    const_expert_alpha_1: Maybe,
-    const_expert_alpha_2: Maybe,
-    const_expert_v: Maybe,
-    shared_expert_num: int,
-    shared_expert_rank_num: int,
-    comm_quant_mode: int,
-    norm_eps: float,
-    zero_expert_num: int,
-    copy_expert_num: int,
-    const_expert_num: int,
+    given: ReferenceArguments,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """combine + residual [BS, 1, H]: its rms norm, the reciprocal rms, and the sum itself."""
     operator = "npu_moe_distribute_combine_add_rms_norm"
-    plain_only(operator, comm_quant_mode, elastic_info, activation_scale, weight_scale, group_list)
+    plain_only(
+        operator,
+        given.comm_quant_mode,
+        given.elastic_info,
+        given.activation_scale,
+        given.weight_scale,
+        given.group_list,
+    )
     total = combine_rows(
         operator,
-        *(expand_x, expert_ids, expand_idx, ep_send_counts, expert_scales),
-        RankGroup(group_ep, ep_world_size, ep_rank_id),
-        places_of(ep_world_size, moe_expert_num, shared_expert_rank_num, shared_expert_num),
-        mask=x_active_mask,
-        shared=shared_expert_x,
-        specials=(zero_expert_num, copy_expert_num, const_expert_num),
-        ori_x=ori_x,
-        constants=(const_expert_alpha_1, const_expert_alpha_2, const_expert_v),
+        *(
+            given.expand_x,
+            given.expert_ids,
+            given.expand_idx,
+            given.ep_send_counts,
+            given.expert_scales,
+        ),
+        RankGroup(given.group_ep, given.ep_world_size, given.ep_rank_id),
+        places_of(
+            given.ep_world_size,
+            given.moe_expert_num,
+            given.shared_expert_rank_num,
+            given.shared_expert_num,
+        ),
+        mask=given.x_active_mask,
+        shared=given.shared_expert_x,
+        specials=(given.zero_expert_num, given.copy_expert_num, given.const_expert_num),
+        ori_x=given.ori_x,
+        constants=(given.const_expert_alpha_1, given.const_expert_alpha_2, given.const_expert_v),
     )
-    x = total.unsqueeze(1) + working(residual_x).reshape(len(total), 1, -1)
-    y, rstd = rms_of(x, gamma, norm_eps)
-    return y.to(expand_x.dtype), rstd.float(), x.to(expand_x.dtype)
+    x = total.unsqueeze(1) + working(given.residual_x).reshape(len(total), 1, -1)
+    y, rstd = rms_of(x, given.gamma, given.norm_eps)
+    return y.to(given.expand_x.dtype), rstd.float(), x.to(given.expand_x.dtype)

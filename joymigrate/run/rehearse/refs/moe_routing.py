@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated, saturate
 from joymigrate.run.rehearse.refs.gradients import vjp, working
 
@@ -72,28 +72,20 @@ def _weights(chosen: Tensor, norm_type: int, factor: float, eps: float) -> Tenso
 @reference(
     "npu_moe_gating_top_k", source=DOCS.format("npu_moe_gating_top_k"), without="renorm tid2eid"
 )
-def npu_moe_gating_top_k(
-    x: Tensor,
-    k: int,
-    bias: Maybe,
-    k_group: int,
-    group_count: int,
-    group_select_mode: int,
-    norm_type: int,
-    routed_scaling_factor: float,
-    eps: float,
-) -> Three:
+def npu_moe_gating_top_k(given: ReferenceArguments) -> Three:
     """norm_type 0 softmax, 1 sigmoid (then normalised over the chosen); groups first, then k.
 
     The third output is what the norm gives for every expert, in float32.
     """
-    normal = working(x).softmax(-1) if norm_type == 0 else working(x).sigmoid()
-    scores = normal if bias is None else normal + working(bias)
-    if group_count > 1:
-        scores = _within_groups(scores, group_count, k_group, group_select_mode == 1)
-    index = top(scores, k)
-    y = _weights(normal.gather(-1, index), norm_type, routed_scaling_factor, eps)
-    return y.to(x.dtype), index.to(torch.int32), normal.float()
+    normal = working(given.x).softmax(-1) if given.norm_type == 0 else working(given.x).sigmoid()
+    scores = normal if given.bias is None else normal + working(given.bias)
+    if given.group_count > 1:
+        scores = _within_groups(
+            scores, given.group_count, given.k_group, given.group_select_mode == 1
+        )
+    index = top(scores, given.k)
+    y = _weights(normal.gather(-1, index), given.norm_type, given.routed_scaling_factor, given.eps)
+    return y.to(given.x.dtype), index.to(torch.int32), normal.float()
 
 
 @reference("npu_moe_gating_top_k_backward", source="op-plugin derivatives.yaml")
@@ -142,35 +134,29 @@ def npu_moe_init_routing(x: Tensor, row_idx: Tensor, expert_idx: Tensor, active_
 
 
 @reference("npu_moe_finalize_routing", source=DOCS.format("npu_moe_finalize_routing"))
-def npu_moe_finalize_routing(
-    expanded_permuted_rows: Tensor,
-    skip1: Maybe,
-    skip2: Maybe,
-    bias: Maybe,
-    scales: Maybe,
-    expanded_src_to_dst_row: Tensor,
-    export_for_source_row: Maybe,
-    drop_pad_mode: int | None,
-    k: int | None,
-) -> Tensor:
+def npu_moe_finalize_routing(given: ReferenceArguments) -> Tensor:
     """skip1 + skip2 + Σ scale·(expert row + expert bias); -1 in the index is a dropped row.
 
     The index counts expert by expert (modes 0 and 1) or token by token (modes 2 and 3).
     """
-    rows = working(expanded_permuted_rows).reshape(-1, expanded_permuted_rows.shape[-1])
-    count = scales.shape[1] if scales is not None else max(1, k or 1)
-    tokens = expanded_src_to_dst_row.numel() // count
-    index = expanded_src_to_dst_row.long()
-    table = index.reshape(count, tokens).T if (drop_pad_mode or 0) < 2 else index.reshape(-1, count)
+    rows = working(given.expanded_permuted_rows).reshape(-1, given.expanded_permuted_rows.shape[-1])
+    count = given.scales.shape[1] if given.scales is not None else max(1, given.k or 1)
+    tokens = given.expanded_src_to_dst_row.numel() // count
+    index = given.expanded_src_to_dst_row.long()
+    table = (
+        index.reshape(count, tokens).T
+        if (given.drop_pad_mode or 0) < 2
+        else index.reshape(-1, count)
+    )
     chosen = rows[table.clamp(min=0)] * (table >= 0).unsqueeze(-1)
-    if bias is not None and export_for_source_row is not None:
-        chosen = chosen + working(bias)[export_for_source_row.long()]
-    if scales is not None:
-        chosen = chosen * working(scales).unsqueeze(-1)
+    if given.bias is not None and given.export_for_source_row is not None:
+        chosen = chosen + working(given.bias)[given.export_for_source_row.long()]
+    if given.scales is not None:
+        chosen = chosen * working(given.scales).unsqueeze(-1)
     total = chosen.sum(1)
-    for skip in (skip1, skip2):
+    for skip in (given.skip1, given.skip2):
         total = total if skip is None else total + working(skip)
-    return total.to(expanded_permuted_rows.dtype)
+    return total.to(given.expanded_permuted_rows.dtype)
 
 
 def _counts(experts: Tensor, low: int, high: int, kind: int, flag: bool) -> Tensor:
@@ -206,62 +192,50 @@ def _quantise(
 
 
 @reference("npu_moe_init_routing_v2", source=DOCS.format("npu_moe_init_routing_v2"))
-def npu_moe_init_routing_v2(
-    x: Tensor,
-    expert_idx: Tensor,
-    scale: Maybe,
-    offset: Maybe,
-    active_num: int,
-    expert_capacity: int,
-    expert_num: int,
-    drop_pad_mode: int,
-    expert_tokens_num_type: int,
-    expert_tokens_num_flag: bool,
-    quant_mode: int,
-    active_expert_range: list[int],
-    row_idx_type: int,
-    x_dtype: int | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def npu_moe_init_routing_v2(given: ReferenceArguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Rows in expert order, the row index (0 gather, 1 scatter), tokens by expert, scales.
 
     Rows of experts outside the active range come last, with index -1.
     """
-    if quant_mode not in (NONE, STATIC, DYNAMIC) or x_dtype is not None:
-        raise Unsimulated("npu_moe_init_routing_v2", f"quant_mode {quant_mode}")
-    low, high = active_expert_range or (0, expert_num)
-    k, flat = expert_idx.shape[1], expert_idx.reshape(-1).long()
+    if given.quant_mode not in (NONE, STATIC, DYNAMIC) or given.x_dtype is not None:
+        raise Unsimulated("npu_moe_init_routing_v2", f"quant_mode {given.quant_mode}")
+    low, high = given.active_expert_range or (0, given.expert_num)
+    k, flat = given.expert_idx.shape[1], given.expert_idx.reshape(-1).long()
     outside = (flat < low) | (flat >= high)
     order = torch.where(outside, torch.iinfo(torch.int64).max, flat).sort(stable=True).indices
     active = int((~outside).sum())
-    counts = _counts(flat, low, high, expert_tokens_num_type, expert_tokens_num_flag)
+    counts = _counts(flat, low, high, given.expert_tokens_num_type, given.expert_tokens_num_flag)
     chosen, total = order[:active], flat.numel()
     experts = flat[chosen] - low
-    if drop_pad_mode == 1:
-        slots, size = _slots(experts, expert_capacity), expert_num * expert_capacity
+    if given.drop_pad_mode == 1:
+        slots, size = (
+            _slots(experts, given.expert_capacity),
+            given.expert_num * given.expert_capacity,
+        )
     else:
-        size = min(active_num, total) if active_num > 0 else total
+        size = min(given.active_num, total) if given.active_num > 0 else total
         slots = torch.arange(active)
         slots = torch.where(slots < size, slots, -1)
     index = torch.full((total,), -1, dtype=torch.int32)
-    if row_idx_type == 1:
+    if given.row_idx_type == 1:
         index[:active] = chosen.to(torch.int32)
     else:
         index[chosen] = slots.to(torch.int32)
     used = slots >= 0
-    rows = x[chosen[used] // k]
-    if quant_mode == NONE:
+    rows = given.x[chosen[used] // k]
+    if given.quant_mode == NONE:
         sources = chosen[used] // k
-        scales = torch.zeros(len(sources)) if scale is None else scale[sources].float()
+        scales = torch.zeros(len(sources)) if given.scale is None else given.scale[sources].float()
     else:
-        rows, scales = _quantise(rows, experts[used], scale, offset, quant_mode)
-    expanded = torch.zeros(size, x.shape[1], dtype=rows.dtype)
+        rows, scales = _quantise(rows, experts[used], given.scale, given.offset, given.quant_mode)
+    expanded = torch.zeros(size, given.x.shape[1], dtype=rows.dtype)
     expanded[slots[used]] = rows
     if scales.dim():
         wide = torch.zeros(size, *scales.shape[1:])
         wide[slots[used]] = scales
         scales = wide
-    if drop_pad_mode == 1:
-        expanded = expanded.reshape(expert_num, expert_capacity, -1)
+    if given.drop_pad_mode == 1:
+        expanded = expanded.reshape(given.expert_num, given.expert_capacity, -1)
     return expanded, index, counts, scales
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.gradients import vjp, working
 
 TESTS = "op-plugin derivatives.yaml and test/test_custom_ops/{}.py"
@@ -293,27 +293,22 @@ def npu_moe_token_unpermute_with_routing_map(
 
 @reference("npu_moe_token_unpermute_with_routing_map_grad", source="op-plugin derivatives.yaml")
 def npu_moe_token_unpermute_with_routing_map_grad(
-    unpermuted_tokens_grad: Tensor,
-    out_index: Tensor,
-    permuted_token_id: Tensor,
-    routing_map: Maybe,
-    permuted_tokens: Maybe,
-    probs: Maybe,
-    drop_and_pad: bool,
-    restore_shape: list[int],
+    given: ReferenceArguments,
 ) -> tuple[Tensor, Maybe]:
     """Gradients of the permuted tokens and of the probabilities."""
-    index = out_index.long()
-    if drop_and_pad:
+    index = given.out_index.long()
+    if given.drop_and_pad:
         source = torch.empty_like(index)
-        source[index] = permuted_token_id.long()
+        source[index] = given.permuted_token_id.long()
         index = source
-    size = len(out_index), unpermuted_tokens_grad.shape[-1]
-    rows = torch.zeros(size) if permuted_tokens is None else permuted_tokens
+    size = len(given.out_index), given.unpermuted_tokens_grad.shape[-1]
+    rows = torch.zeros(size) if given.permuted_tokens is None else given.permuted_tokens
     dtokens, dprobs = vjp(
-        lambda a, w: _restore(a, w, index, routing_map, restore_shape, drop_and_pad),
-        (rows, probs),
-        unpermuted_tokens_grad,
+        lambda a, w: _restore(
+            a, w, index, given.routing_map, given.restore_shape, given.drop_and_pad
+        ),
+        (rows, given.probs),
+        given.unpermuted_tokens_grad,
     )
     assert dtokens is not None
-    return dtokens.to(unpermuted_tokens_grad.dtype), dprobs
+    return dtokens.to(given.unpermuted_tokens_grad.dtype), dprobs

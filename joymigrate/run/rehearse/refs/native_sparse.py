@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 from joymigrate.run.rehearse.refs.gradients import gradients_of, working
 from joymigrate.run.rehearse.refs.indexer import read_pages
@@ -79,27 +79,20 @@ def npu_nsa_compress_grad(
     "npu_nsa_compress_infer.cache",
     source=DOCS.format("nsa_compress_with_cache", "nsa_compress_infer"),
 )
-def npu_nsa_compress_infer(
-    input: Tensor,
-    weight: Tensor,
-    slot_mapping: Tensor,
-    compress_block_size: int,
-    compress_stride: int,
-    block_table: Maybe,
-    actual_seq_len: Lengths,
-    cache: Tensor,
-) -> Tensor:
+def npu_nsa_compress_infer(given: ReferenceArguments) -> Tensor:
     """The window that each sequence has just completed, into its slot of the cache."""
-    if block_table is None:
+    if given.block_table is None:
         raise Unsimulated("npu_nsa_compress_infer", "keys without a block table")
-    for batch, length in enumerate(actual_seq_len or []):
-        over = int(length) - compress_block_size
-        if over < 0 or over % compress_stride:
+    for batch, length in enumerate(given.actual_seq_len or []):
+        over = int(length) - given.compress_block_size
+        if over < 0 or over % given.compress_stride:
             continue
-        keys = read_pages(input, block_table[batch : batch + 1], [int(length)])[0][over:]
-        window = torch.einsum("wnd,wn->nd", working(keys), working(weight))
-        cache[int(slot_mapping[batch])] = window.to(cache.dtype)
-    return cache
+        keys = read_pages(given.input, given.block_table[batch : batch + 1], [int(length)])[0][
+            over:
+        ]
+        window = torch.einsum("wnd,wn->nd", working(keys), working(given.weight))
+        given.cache[int(given.slot_mapping[batch])] = window.to(given.cache.dtype)
+    return given.cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,45 +138,38 @@ def dense(
     "npu_nsa_compress_attention",
     source=DOCS.format("nsa_compress_attention", "nsa_compress_attention"),
 )
-def npu_nsa_compress_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale_value: float,
-    compress_block_size: int,
-    compress_stride: int,
-    select_block_size: int,
-    select_block_count: int,
-    topk_mask: Maybe,
-    atten_mask: Maybe,
-    actual_seq_qlen: Lengths,
-    actual_cmp_seq_kvlen: Lengths,
-    actual_sel_seq_kvlen: Lengths,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def npu_nsa_compress_attention(given: ReferenceArguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Attention over compressed keys, and the blocks [T, N2, count] with the largest shares.
 
     Blocks that `topk_mask` names are always chosen. Also row maxima and sums [T, N1, 8].
     """
-    how = CompressedBlocks(compress_block_size, compress_stride, select_block_size)
-    queries, keys = parts(actual_seq_qlen, len(query)), parts(actual_cmp_seq_kvlen, len(key))
-    selected = parts(actual_sel_seq_kvlen, 0)
+    how = CompressedBlocks(
+        given.compress_block_size, given.compress_stride, given.select_block_size
+    )
+    queries, keys = (
+        parts(given.actual_seq_qlen, len(given.query)),
+        parts(given.actual_cmp_seq_kvlen, len(given.key)),
+    )
+    selected = parts(given.actual_sel_seq_kvlen, 0)
     outs, chosen, tops, totals = [], [], [], []
     for at, of, blocks in zip(queries, keys, selected, strict=True):
-        q, k, v = query[at], key[of], value[of]
+        q, k, v = given.query[at], given.key[of], given.value[of]
         count = blocks.stop - blocks.start
-        mask = None if atten_mask is None else atten_mask[: len(q), : len(k)]
-        out, share, top, total = dense(q, k, v, scale_value, mask)
+        mask = None if given.atten_mask is None else given.atten_mask[: len(q), : len(k)]
+        out, share, top, total = dense(q, k, v, given.scale_value, mask)
         score = how.importance(share, count).sum(1).transpose(0, 1)  # [S1, N2, count]
-        if topk_mask is not None:
-            forced = topk_mask[: len(q), :count].bool().unsqueeze(1)
+        if given.topk_mask is not None:
+            forced = given.topk_mask[: len(q), :count].bool().unsqueeze(1)
             score = score.masked_fill(forced, FORCED)
-        order = score.sort(dim=-1, descending=True, stable=True).indices[..., :select_block_count]
-        chosen.append(pad_choice(order, select_block_count))
+        order = score.sort(dim=-1, descending=True, stable=True).indices[
+            ..., : given.select_block_count
+        ]
+        chosen.append(pad_choice(order, given.select_block_count))
         outs.append(out)
         tops.append(top)
         totals.append(total)
     return (
-        torch.cat(outs).to(query.dtype),
+        torch.cat(outs).to(given.query.dtype),
         torch.cat(chosen).to(torch.int32),
         eightfold(torch.cat(tops)),
         eightfold(torch.cat(totals)),
@@ -204,49 +190,41 @@ def eightfold(values: Tensor) -> Tensor:
     "npu_nsa_compress_attention_infer",
     source=DOCS.format("nsa_compress_attention_infer", "nsa_compress_attention_infer"),
 )
-def npu_nsa_compress_attention_infer(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale_value: float,
-    key_value_head_num: int,
-    select_block_size: int,
-    select_block_count: int,
-    compress_block_size: int,
-    compress_stride: int,
-    layout: str,
-    atten_mask: Maybe,
-    block_table: Maybe,
-    topk_mask: Maybe,
-    actual_seq_qlen: Lengths,
-    actual_cmp_seq_kvlen: Lengths,
-) -> tuple[Tensor, Tensor]:
+def npu_nsa_compress_attention_infer(given: ReferenceArguments) -> tuple[Tensor, Tensor]:
     """Of paged compressed keys; the first and the last two blocks are always chosen, and lead.
 
     query [T, N, D] or [B, S, N, D]; key and value [blocks, page, N2 * D].
     """
-    if atten_mask is not None or topk_mask is not None or block_table is None:
+    if given.atten_mask is not None or given.topk_mask is not None or given.block_table is None:
         raise Unsimulated("npu_nsa_compress_attention_infer", "masks, or keys without a table")
-    how = CompressedBlocks(compress_block_size, compress_stride, select_block_size)
-    packed = query if layout == "TND" else query.flatten(0, 1)
-    lengths = [int(one) for one in actual_cmp_seq_kvlen or []]
+    how = CompressedBlocks(
+        given.compress_block_size, given.compress_stride, given.select_block_size
+    )
+    packed = given.query if given.layout == "TND" else given.query.flatten(0, 1)
+    lengths = [int(one) for one in given.actual_cmp_seq_kvlen or []]
     each = len(packed) // len(lengths)
-    ends = actual_seq_qlen or [each * (k + 1) for k in range(len(lengths))]
-    keys, values = (of_heads(one, block_table, lengths, key_value_head_num) for one in (key, value))
+    ends = given.actual_seq_qlen or [each * (k + 1) for k in range(len(lengths))]
+    keys, values = (
+        of_heads(one, given.block_table, lengths, given.key_value_head_num)
+        for one in (given.key, given.value)
+    )
     outs, chosen = [], []
     for at, k, v in zip(parts(ends, len(packed)), keys, values, strict=True):
-        out, share, _, _ = dense(packed[at], k, v, scale_value, None)
-        count = -(-((len(k) - 1) * compress_stride + compress_block_size) // select_block_size)
+        out, share, _, _ = dense(packed[at], k, v, given.scale_value, None)
+        count = -(
+            -((len(k) - 1) * given.compress_stride + given.compress_block_size)
+            // given.select_block_size
+        )
         score = how.importance(share, count).sum(1).transpose(0, 1)
         fixed = sorted({0, max(count - 2, 0), count - 1})
         score[..., fixed] = float("-inf")
         rest = score.sort(dim=-1, descending=True, stable=True).indices[..., : count - len(fixed)]
         first = torch.tensor(fixed).expand(*rest.shape[:-1], len(fixed))
-        order = torch.cat((first, rest), -1)[..., :select_block_count]
-        chosen.append(pad_choice(order, select_block_count))
+        order = torch.cat((first, rest), -1)[..., : given.select_block_count]
+        chosen.append(pad_choice(order, given.select_block_count))
         outs.append(out)
-    shape = query.shape[:-2]
-    out, order = torch.cat(outs).to(query.dtype), torch.cat(chosen).to(torch.int32)
+    shape = given.query.shape[:-2]
+    out, order = torch.cat(outs).to(given.query.dtype), torch.cat(chosen).to(torch.int32)
     return out.reshape(*shape, *out.shape[1:]), order.reshape(*shape, *order.shape[1:])
 
 
@@ -281,44 +259,25 @@ def attend_selected(
     "npu_nsa_select_attention",
     source=DOCS.format("nsa_selected_attention", "nsa_select_attention"),
 )
-def npu_nsa_select_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    topk_indices: Tensor,
-    scale_value: float,
-    select_block_size: int,
-    atten_mask: Maybe,
-    actual_seq_qlen: Lengths,
-    actual_seq_kvlen: Lengths,
-) -> tuple[Tensor, Tensor, Tensor]:
+def npu_nsa_select_attention(given: ReferenceArguments) -> tuple[Tensor, Tensor, Tensor]:
     """Attention over blocks [T, N2, count] of each query; a mask means below the diagonal."""
-    how = AttendedBlocks(scale_value, select_block_size, atten_mask is not None)
-    ends = (actual_seq_qlen, actual_seq_kvlen)
-    out, top, total = attend_selected(query, key, value, topk_indices, how, ends)
-    return out.to(query.dtype), eightfold(top), eightfold(total)
+    how = AttendedBlocks(given.scale_value, given.select_block_size, given.atten_mask is not None)
+    ends = (given.actual_seq_qlen, given.actual_seq_kvlen)
+    out, top, total = attend_selected(
+        given.query, given.key, given.value, given.topk_indices, how, ends
+    )
+    return out.to(given.query.dtype), eightfold(top), eightfold(total)
 
 
 @reference("npu_nsa_select_attention_grad", source="the vjp of npu_nsa_select_attention")
-def npu_nsa_select_attention_grad(
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    topk_indices: Tensor,
-    scale_value: float,
-    select_block_size: int,
-    atten_mask: Maybe,
-    actual_seq_qlen: Lengths,
-    actual_seq_kvlen: Lengths,
-) -> tuple[Tensor, Tensor, Tensor]:
-    how = AttendedBlocks(scale_value, select_block_size, atten_mask is not None)
-    ends = (actual_seq_qlen, actual_seq_kvlen)
+def npu_nsa_select_attention_grad(given: ReferenceArguments) -> tuple[Tensor, Tensor, Tensor]:
+    how = AttendedBlocks(given.scale_value, given.select_block_size, given.atten_mask is not None)
+    ends = (given.actual_seq_qlen, given.actual_seq_kvlen)
 
     def forward(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return attend_selected(q, k, v, topk_indices, how, ends)[0]
+        return attend_selected(q, k, v, given.topk_indices, how, ends)[0]
 
-    dq, dk, dv = gradients_of(forward, [query, key, value], grad)
+    dq, dk, dv = gradients_of(forward, [given.query, given.key, given.value], given.grad)
     return dq, dk, dv
 
 
@@ -326,37 +285,27 @@ def npu_nsa_select_attention_grad(
     "npu_nsa_select_attention_infer",
     source=DOCS.format("nsa_selected_attention_infer", "nsa_select_attention_infer"),
 )
-def npu_nsa_select_attention_infer(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    topk_indices: Tensor,
-    scale_value: float,
-    head_num: int,
-    key_value_head_num: int,
-    select_block_size: int,
-    layout: str,
-    block_table: Maybe,
-    actual_seq_qlen: Lengths,
-    actual_seq_kvlen: Lengths,
-) -> Tensor:
+def npu_nsa_select_attention_infer(given: ReferenceArguments) -> Tensor:
     """Of paged keys; -1 ends a query's blocks. query [B, S, N, D], [B, S, N * D] or [T, N, D]."""
-    if block_table is None:
+    if given.block_table is None:
         raise Unsimulated("npu_nsa_select_attention_infer", "keys without a table")
-    lengths = [int(one) for one in actual_seq_kvlen or []]
-    rows = query.unflatten(-1, (head_num, -1)) if layout == "BSH" else query  # type: ignore[no-untyped-call]
-    rows = rows if layout == "TND" else rows.flatten(0, 1)
-    blocks = topk_indices.reshape(len(rows), key_value_head_num, -1)
-    ends = list(actual_seq_qlen) if layout == "TND" and actual_seq_qlen else None
+    lengths = [int(one) for one in given.actual_seq_kvlen or []]
+    rows = given.query.unflatten(-1, (given.head_num, -1)) if given.layout == "BSH" else given.query  # type: ignore[no-untyped-call]
+    rows = rows if given.layout == "TND" else rows.flatten(0, 1)
+    blocks = given.topk_indices.reshape(len(rows), given.key_value_head_num, -1)
+    ends = list(given.actual_seq_qlen) if given.layout == "TND" and given.actual_seq_qlen else None
     each = len(rows) // len(lengths)
     ends = ends or [each * (k + 1) for k in range(len(lengths))]
-    keys, values = (of_heads(one, block_table, lengths, key_value_head_num) for one in (key, value))
-    how = AttendedBlocks(scale_value, select_block_size, False)
+    keys, values = (
+        of_heads(one, given.block_table, lengths, given.key_value_head_num)
+        for one in (given.key, given.value)
+    )
+    how = AttendedBlocks(given.scale_value, given.select_block_size, False)
     outs = [
         attend(rows[at], k, v, blocks[at], how)[0]
         for at, k, v in zip(parts(ends, len(rows)), keys, values, strict=True)
     ]
-    out = torch.cat(outs).to(query.dtype)
-    if layout == "BSH":
-        return out.reshape(*query.shape[:2], -1)
-    return out.reshape(*query.shape[:-1], -1)
+    out = torch.cat(outs).to(given.query.dtype)
+    if given.layout == "BSH":
+        return out.reshape(*given.query.shape[:2], -1)
+    return out.reshape(*given.query.shape[:-1], -1)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.gradients import working
 
 DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
@@ -237,30 +237,22 @@ def npu_group_norm_swish(
 
 
 @reference("npu_group_norm_swish_grad", source=DOCS.format("npu_group_norm_swish"))
-def npu_group_norm_swish_grad(
-    grad: Tensor,
-    x: Tensor,
-    num_groups: int,
-    weight: Tensor,
-    bias: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    grad_input_mask: list[bool],
-    swish_scale: float | None,
-) -> tuple[Maybe, ...]:
+def npu_group_norm_swish_grad(given: ReferenceArguments) -> tuple[Maybe, ...]:
     """Gradients of input, weight and bias, from the saved statistics."""
-    scale = 1.0 if swish_scale is None else swish_scale
-    shape = (x.shape[0], num_groups, x.shape[1] // num_groups, -1)
-    centre, factor = (working(value)[:, :, None, None] for value in (mean, rstd))
-    normal = (working(x).reshape(shape) - centre) * factor
-    gamma = working(weight).reshape(1, num_groups, -1, 1)
-    z = normal * gamma + working(bias).reshape(1, num_groups, -1, 1)
+    scale = 1.0 if given.swish_scale is None else given.swish_scale
+    shape = (given.x.shape[0], given.num_groups, given.x.shape[1] // given.num_groups, -1)
+    centre, factor = (working(value)[:, :, None, None] for value in (given.mean, given.rstd))
+    normal = (working(given.x).reshape(shape) - centre) * factor
+    gamma = working(given.weight).reshape(1, given.num_groups, -1, 1)
+    z = normal * gamma + working(given.bias).reshape(1, given.num_groups, -1, 1)
     gate = torch.sigmoid(scale * z)
-    dz = working(grad).reshape(shape) * (gate + scale * z * gate * (1 - gate))
+    dz = working(given.grad).reshape(shape) * (gate + scale * z * gate * (1 - gate))
     dn = dz * gamma
     average = dn.mean((2, 3), keepdim=True)
     slope = (dn * normal).mean((2, 3), keepdim=True)
-    dx = (factor * (dn - average - normal * slope)).reshape(x.shape).to(x.dtype)
-    dweight = (dz * normal).sum((0, 3)).reshape(-1).to(weight.dtype)
-    found = (dx, dweight, dz.sum((0, 3)).reshape(-1).to(bias.dtype))
-    return tuple(g if wanted else None for g, wanted in zip(found, grad_input_mask, strict=True))
+    dx = (factor * (dn - average - normal * slope)).reshape(given.x.shape).to(given.x.dtype)
+    dweight = (dz * normal).sum((0, 3)).reshape(-1).to(given.weight.dtype)
+    found = (dx, dweight, dz.sum((0, 3)).reshape(-1).to(given.bias.dtype))
+    return tuple(
+        g if wanted else None for g, wanted in zip(found, given.grad_input_mask, strict=True)
+    )

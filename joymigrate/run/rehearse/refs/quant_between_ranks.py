@@ -6,14 +6,12 @@ column of x2; the bias comes before the scales. Blockwise scales and packed form
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from joymigrate.run.rehearse.refs.between_ranks import RankGroup
 from joymigrate.run.rehearse.refs.block_formats import element_of, mx_dequantised
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated, torch_dtype
 from joymigrate.run.rehearse.refs.gradients import working
 from joymigrate.run.rehearse.refs.matmul_between_ranks import (
@@ -98,38 +96,23 @@ def npu_matmul_all_to_all(
     source=TESTS.format("npu_all_to_all_quant_matmul"),
     without="common_scale x1_offset x2_offset x1_scale_dtype x2_scale_dtype",
 )
-def npu_all_to_all_quant_matmul(
-    x1: Tensor,
-    x2: Tensor,
-    hcom: str,
-    world_size: int,
-    all2all_out_flag: bool,
-    bias: Maybe,
-    x1_scale: Maybe,
-    x2_scale: Maybe,
-    x1_quant_mode: int | None,
-    x2_quant_mode: int | None,
-    x1_quant_dtype: int | None,
-    x1_dtype: int | None,
-    x2_dtype: int | None,
-    y_dtype: int | None,
-) -> tuple[Tensor, Tensor]:
+def npu_all_to_all_quant_matmul(given: ReferenceArguments) -> tuple[Tensor, Tensor]:
     """As npu_all_to_all_matmul; the exchanged rows are quantised per row to float8."""
     operator = "npu_all_to_all_quant_matmul"
-    native(operator, (x1, x1_dtype), (x2, x2_dtype))
-    if x1_quant_mode not in (None, DYNAMIC) or x2_quant_mode not in (None, PER_CHANNEL):
-        raise Unsimulated(operator, f"quant modes {x1_quant_mode}, {x2_quant_mode}")
-    element = torch_dtype(x1_quant_dtype, x2.dtype, operator)
+    native(operator, (given.x1, given.x1_dtype), (given.x2, given.x2_dtype))
+    if given.x1_quant_mode not in (None, DYNAMIC) or given.x2_quant_mode not in (None, PER_CHANNEL):
+        raise Unsimulated(operator, f"quant modes {given.x1_quant_mode}, {given.x2_quant_mode}")
+    element = torch_dtype(given.x1_quant_dtype, given.x2.dtype, operator)
     if element not in (torch.float8_e4m3fn, torch.float8_e5m2):
         raise Unsimulated(operator, f"rows quantised to {element}")
-    rows = exchange_rows(RankGroup(hcom, world_size), x1)
-    smooth = working(rows) if x1_scale is None else working(rows) * working(x1_scale)
+    rows = exchange_rows(RankGroup(given.hcom, given.world_size), given.x1)
+    smooth = working(rows) if given.x1_scale is None else working(rows) * working(given.x1_scale)
     scale = smooth.abs().amax(-1, keepdim=True) / torch.finfo(element).max
     safe = torch.where(scale > 0, scale, torch.ones_like(scale))
     quantised = (smooth / safe).to(element)
-    found = scaled_product(operator, quantised, x2, bias, safe, x2_scale)
-    dtype = torch_dtype(y_dtype, torch.float32, operator)
-    return found.to(dtype), rows if all2all_out_flag else rows.new_empty(0)
+    found = scaled_product(operator, quantised, given.x2, given.bias, safe, given.x2_scale)
+    dtype = torch_dtype(given.y_dtype, torch.float32, operator)
+    return found.to(dtype), rows if given.all2all_out_flag else rows.new_empty(0)
 
 
 @reference(
@@ -138,24 +121,13 @@ def npu_all_to_all_quant_matmul(
     without="common_scale x1_offset x2_offset x1_scale_dtype x2_scale_dtype "
     "common_quant_mode group_sizes",
 )
-def npu_quant_matmul_all_to_all(
-    x1: Tensor,
-    x2: Tensor,
-    hcom: str,
-    world_size: int,
-    bias: Maybe,
-    x1_scale: Maybe,
-    x2_scale: Maybe,
-    x1_dtype: int | None,
-    x2_dtype: int | None,
-    y_dtype: int | None,
-) -> Tensor:
+def npu_quant_matmul_all_to_all(given: ReferenceArguments) -> Tensor:
     """As npu_matmul_all_to_all, of quantised operands with scales per row and per column."""
     operator = "npu_quant_matmul_all_to_all"
-    native(operator, (x1, x1_dtype), (x2, x2_dtype))
-    found = scaled_product(operator, x1, x2, bias, x1_scale, x2_scale)
-    dtype = torch_dtype(y_dtype, torch.float32, operator)
-    return exchange_columns(RankGroup(hcom, world_size), found.to(dtype))
+    native(operator, (given.x1, given.x1_dtype), (given.x2, given.x2_dtype))
+    found = scaled_product(operator, given.x1, given.x2, given.bias, given.x1_scale, given.x2_scale)
+    dtype = torch_dtype(given.y_dtype, torch.float32, operator)
+    return exchange_columns(RankGroup(given.hcom, given.world_size), found.to(dtype))
 
 
 @reference(
@@ -163,30 +135,18 @@ def npu_quant_matmul_all_to_all(
     source="torch_npu _op_plugin_docs.py",
     without="quant_scale block_size gather_index group_sizes amax_output",
 )
-def npu_all_gather_quant_mm(
-    self: Tensor,
-    x2: Tensor,
-    hcom: str,
-    world_size: int,
-    bias: Maybe,
-    x1_scale: Maybe,
-    x2_scale: Maybe,
-    gather_output: bool,
-    y_dtype: int | None,
-    x1_dtype: int | None,
-    x2_dtype: int | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+def npu_all_gather_quant_mm(given: ReferenceArguments) -> tuple[Tensor, Tensor, Tensor]:
     """Everybody's rows times x2, those rows (empty unless asked for), and an empty maximum."""
     operator = "npu_all_gather_quant_mm"
-    native(operator, (self, x1_dtype), (x2, x2_dtype))
-    group = RankGroup(hcom, world_size)
-    rows = torch.cat(group.gathered(self))
-    token = x1_scale
+    native(operator, (given.self, given.x1_dtype), (given.x2, given.x2_dtype))
+    group = RankGroup(given.hcom, given.world_size)
+    rows = torch.cat(group.gathered(given.self))
+    token = given.x1_scale
     if token is not None and token.numel() > 1:
         token = torch.cat(group.gathered(token.reshape(-1)))
-    found = scaled_product(operator, rows, x2, bias, token, x2_scale)
-    dtype = torch_dtype(y_dtype, self.dtype, operator)
-    gathered = rows if gather_output else rows.new_empty(0)
+    found = scaled_product(operator, rows, given.x2, given.bias, token, given.x2_scale)
+    dtype = torch_dtype(given.y_dtype, given.self.dtype, operator)
+    gathered = rows if given.gather_output else rows.new_empty(0)
     return found.to(dtype), gathered, torch.empty(0)
 
 
@@ -195,29 +155,19 @@ def npu_all_gather_quant_mm(
     source="torch_npu _op_plugin_docs.py",
     without="quant_scale block_size group_sizes amax_output",
 )
-def npu_quant_mm_reduce_scatter(
-    self: Tensor,
-    x2: Tensor,
-    hcom: str,
-    world_size: int,
-    reduce_op: str,
-    bias: Maybe,
-    x1_scale: Maybe,
-    x2_scale: Maybe,
-    y_dtype: int | None,
-    x1_dtype: int | None,
-    x2_dtype: int | None,
-) -> tuple[Tensor, Tensor]:
+def npu_quant_mm_reduce_scatter(given: ReferenceArguments) -> tuple[Tensor, Tensor]:
     """This rank's rows of the sum over ranks, and an empty maximum."""
     operator = "npu_quant_mm_reduce_scatter"
-    native(operator, (self, x1_dtype), (x2, x2_dtype))
-    if reduce_op != "sum":
-        raise Unsimulated(operator, f"reduce_op {reduce_op}")
-    group = RankGroup(hcom, world_size)
-    total = group.summed(scaled_product(operator, self, x2, bias, x1_scale, x2_scale))
+    native(operator, (given.self, given.x1_dtype), (given.x2, given.x2_dtype))
+    if given.reduce_op != "sum":
+        raise Unsimulated(operator, f"reduce_op {given.reduce_op}")
+    group = RankGroup(given.hcom, given.world_size)
+    total = group.summed(
+        scaled_product(operator, given.self, given.x2, given.bias, given.x1_scale, given.x2_scale)
+    )
     each = len(total) // group.ranks
     mine = total[group.rank * each : (group.rank + 1) * each]
-    return mine.to(torch_dtype(y_dtype, self.dtype, operator)), torch.empty(0)
+    return mine.to(torch_dtype(given.y_dtype, given.self.dtype, operator)), torch.empty(0)
 
 
 def real(
@@ -239,53 +189,43 @@ def multiply_own(rows: Maybe, weight: Maybe, dtype: torch.dtype) -> Maybe:
 
 
 @reference("npu_alltoallv_quant_gmm", source=DOCS.format("npu_alltoallv_quant_gmm"))
-def npu_alltoallv_quant_gmm(
-    gmm_x: Tensor,
-    gmm_weight: Tensor,
-    gmm_x_scale: Tensor,
-    gmm_weight_scale: Tensor,
-    hcom: str,
-    ep_world_size: int,
-    send_counts: Sequence[int],
-    recv_counts: Sequence[int],
-    gmm_y_dtype: int,
-    mm_x: Maybe,
-    mm_weight: Maybe,
-    mm_x_scale: Maybe,
-    mm_weight_scale: Maybe,
-    gmm_x_quant_mode: int | None,
-    gmm_weight_quant_mode: int | None,
-    mm_x_quant_mode: int | None,
-    mm_weight_quant_mode: int | None,
-    permute_out_flag: bool,
-    gmm_x_dtype: int | None,
-    gmm_weight_dtype: int | None,
-    mm_x_dtype: int | None,
-    mm_weight_dtype: int | None,
-    mm_y_dtype: int | None,
-) -> tuple[Tensor, Maybe, Maybe]:
+def npu_alltoallv_quant_gmm(given: ReferenceArguments) -> tuple[Tensor, Maybe, Maybe]:
     """As npu_alltoallv_gmm, of block formats; the rows travel as they are stored."""
     operator = "npu_alltoallv_quant_gmm"
     weight = real(
-        operator, gmm_weight, gmm_weight_scale, gmm_weight_dtype, gmm_weight_quant_mode, -2
+        operator,
+        given.gmm_weight,
+        given.gmm_weight_scale,
+        given.gmm_weight_dtype,
+        given.gmm_weight_quant_mode,
+        -2,
     )
-    rows = real(operator, gmm_x, gmm_x_scale, gmm_x_dtype, gmm_x_quant_mode, -1)
+    rows = real(
+        operator, given.gmm_x, given.gmm_x_scale, given.gmm_x_dtype, given.gmm_x_quant_mode, -1
+    )
     assert weight is not None
     assert rows is not None
-    counts = hcom, ep_world_size, send_counts, recv_counts
+    counts = given.hcom, given.ep_world_size, given.send_counts, given.recv_counts
     found = npu_alltoallv_gmm(rows, weight, *counts)[0]
     came = None
-    if permute_out_flag:
-        stored = gmm_x.view(torch.uint8)
+    if given.permute_out_flag:
+        stored = given.gmm_x.view(torch.uint8)
         came = npu_alltoallv_gmm(stored, weight[:, :1].expand(-1, stored.shape[1], -1), *counts,
                                  permute_out_flag=True)[2]  # fmt: skip
-    dtype = torch_dtype(gmm_y_dtype, torch.bfloat16, operator)
+    dtype = torch_dtype(given.gmm_y_dtype, torch.bfloat16, operator)
     own = multiply_own(
-        real(operator, mm_x, mm_x_scale, mm_x_dtype, mm_x_quant_mode, -1),
-        real(operator, mm_weight, mm_weight_scale, mm_weight_dtype, mm_weight_quant_mode, -2),
-        torch_dtype(mm_y_dtype, dtype, operator),
+        real(operator, given.mm_x, given.mm_x_scale, given.mm_x_dtype, given.mm_x_quant_mode, -1),
+        real(
+            operator,
+            given.mm_weight,
+            given.mm_weight_scale,
+            given.mm_weight_dtype,
+            given.mm_weight_quant_mode,
+            -2,
+        ),
+        torch_dtype(given.mm_y_dtype, dtype, operator),
     )
-    return found.to(dtype), own, None if came is None else came.view(gmm_x.dtype)
+    return found.to(dtype), own, None if came is None else came.view(given.gmm_x.dtype)
 
 
 @reference(
@@ -293,44 +233,37 @@ def npu_alltoallv_quant_gmm(
     source=TESTS.format("quant_gmm_alltoallv"),
     without="comm_quant_mode comm_quant_scale",
 )
-def npu_quant_gmm_alltoallv(
-    gmm_x: Tensor,
-    gmm_weight: Tensor,
-    gmm_x_scale: Tensor,
-    gmm_weight_scale: Tensor,
-    hcom: str,
-    ep_world_size: int,
-    send_counts: Sequence[int],
-    recv_counts: Sequence[int],
-    gmm_y_dtype: int,
-    mm_x: Maybe,
-    mm_weight: Maybe,
-    mm_x_scale: Maybe,
-    mm_weight_scale: Maybe,
-    gmm_x_quant_mode: int | None,
-    gmm_weight_quant_mode: int | None,
-    mm_x_quant_mode: int | None,
-    mm_weight_quant_mode: int | None,
-    gmm_x_dtype: int | None,
-    gmm_weight_dtype: int | None,
-    mm_x_dtype: int | None,
-    mm_weight_dtype: int | None,
-    mm_y_dtype: int | None,
-) -> tuple[Tensor, Maybe]:
+def npu_quant_gmm_alltoallv(given: ReferenceArguments) -> tuple[Tensor, Maybe]:
     """As npu_gmm_alltoallv, of block formats."""
     operator = "npu_quant_gmm_alltoallv"
     weight = real(
-        operator, gmm_weight, gmm_weight_scale, gmm_weight_dtype, gmm_weight_quant_mode, -2
+        operator,
+        given.gmm_weight,
+        given.gmm_weight_scale,
+        given.gmm_weight_dtype,
+        given.gmm_weight_quant_mode,
+        -2,
     )
-    rows = real(operator, gmm_x, gmm_x_scale, gmm_x_dtype, gmm_x_quant_mode, -1)
+    rows = real(
+        operator, given.gmm_x, given.gmm_x_scale, given.gmm_x_dtype, given.gmm_x_quant_mode, -1
+    )
     assert rows is not None
     assert weight is not None
-    found = npu_gmm_alltoallv(rows, weight, hcom, ep_world_size, send_counts, recv_counts)[0]
-    dtype = torch_dtype(gmm_y_dtype, torch.bfloat16, operator)
+    found = npu_gmm_alltoallv(
+        rows, weight, given.hcom, given.ep_world_size, given.send_counts, given.recv_counts
+    )[0]
+    dtype = torch_dtype(given.gmm_y_dtype, torch.bfloat16, operator)
     own = multiply_own(
-        real(operator, mm_x, mm_x_scale, mm_x_dtype, mm_x_quant_mode, -1),
-        real(operator, mm_weight, mm_weight_scale, mm_weight_dtype, mm_weight_quant_mode, -2),
-        torch_dtype(mm_y_dtype, dtype, operator),
+        real(operator, given.mm_x, given.mm_x_scale, given.mm_x_dtype, given.mm_x_quant_mode, -1),
+        real(
+            operator,
+            given.mm_weight,
+            given.mm_weight_scale,
+            given.mm_weight_dtype,
+            given.mm_weight_quant_mode,
+            -2,
+        ),
+        torch_dtype(given.mm_y_dtype, dtype, operator),
     )
     return found.to(dtype), own
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.gradients import vjp, working
 
 LSTM = "op-plugin LSTMKernelNpuOpApi.cpp, LSTMBackwardKernelNpuOpApi.cpp"
@@ -75,39 +75,21 @@ def _round(found: Sequence[Tensor], dtype: torch.dtype) -> Any:
 
 
 @reference("npu_lstm", source=OLD)
-def npu_lstm(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    seq_mask: Tensor,
-    h: Tensor,
-    c: Tensor,
-    flag_seq: bool,
-    direction: bool,
-) -> Eight:
+def npu_lstm(given: ReferenceArguments) -> Eight:
     """One layer in one direction; the outer operator composes layers and directions."""
-    inputs = (working(part) for part in (x, weight, bias, h, c))
-    mask = _mask(seq_mask, len(x)) if flag_seq else None
-    result: Eight = _round(_layer(mask, direction, *inputs), x.dtype)
+    inputs = (working(part) for part in (given.x, given.weight, given.bias, given.h, given.c))
+    mask = _mask(given.seq_mask, len(given.x)) if given.flag_seq else None
+    result: Eight = _round(_layer(mask, given.direction, *inputs), given.x.dtype)
     return result
 
 
 @reference("npu_lstm_backward", source=OLD)
-def npu_lstm_backward(
-    grady: Maybe,
-    gradh: Maybe,
-    gradc: Maybe,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    hx: Tensor,
-    cx: Tensor,
-) -> tuple[Maybe, ...]:
+def npu_lstm_backward(given: ReferenceArguments) -> tuple[Maybe, ...]:
     """Gradients of input, weight, bias, h and c; those of h and c are of every step."""
     return vjp(
         lambda *a: lstm_steps(*a)[:3],
-        (x, weight, bias, hx, cx),
-        (grady, gradh, gradc),
+        (given.x, given.weight, given.bias, given.hx, given.cx),
+        (given.grady, given.gradh, given.gradc),
     )
 
 
@@ -134,23 +116,12 @@ def _running(batch_sizes: Tensor, x: Tensor) -> Tensor:
 
 
 @reference("npu_lstm_data_backward", source=OLD)
-def npu_lstm_data_backward(
-    grady_opt: Maybe,
-    gradh_opt: Maybe,
-    gradc_opt: Maybe,
-    x: Tensor,
-    batch_sizes: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    init_h: Tensor,
-    init_c: Tensor,
-    flag_direction: bool,
-) -> tuple[Maybe, ...]:
-    mask = _running(batch_sizes, x)
+def npu_lstm_data_backward(given: ReferenceArguments) -> tuple[Maybe, ...]:
+    mask = _running(given.batch_sizes, given.x)
     return vjp(
-        lambda *a: _layer(mask, flag_direction, *a)[:3],
-        (x, weight, bias, init_h, init_c),
-        (grady_opt, gradh_opt, gradc_opt),
+        lambda *a: _layer(mask, given.flag_direction, *a)[:3],
+        (given.x, given.weight, given.bias, given.init_h, given.init_c),
+        (given.grady_opt, given.gradh_opt, given.gradc_opt),
     )
 
 
@@ -176,33 +147,28 @@ def npu_lstm_cell(
 
 
 @reference("npu_lstm_cell_backward", source="op-plugin aclops/LstmCellKernelNpu.cpp")
-def npu_lstm_cell_backward(
-    grady: Maybe,
-    gradh: Maybe,
-    gradc: Maybe,
-    x: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    h: Tensor,
-    c: Tensor,
-    y_output: Tensor,
-    i: Tensor,
-    j: Tensor,
-    f: Tensor,
-    o: Tensor,
-    tanhc: Tensor,
-) -> tuple[Maybe, ...]:
+def npu_lstm_cell_backward(given: ReferenceArguments) -> tuple[Maybe, ...]:
     """Gradients of input, both weights, both biases (they are equal), h and c.
 
     Computed from the gates the forward kept: the biases aren't among the arguments.
     """
+    x = given.x
+    w_ih = given.w_ih
+    w_hh = given.w_hh
+    h = given.h
+    c = given.c
+    i = given.i
+    j = given.j
+    f = given.f
+    o = given.o
+    tanhc = given.tanhc
     x, w_ih, w_hh, h, c = (part.float() for part in (x, w_ih, w_hh, h, c))
     i, j, f, o, tanhc = (part.float().reshape(c.shape) for part in (i, j, f, o, tanhc))
     dh = torch.zeros_like(c)
-    for part in (grady, gradh):
+    for part in (given.grady, given.gradh):
         dh = dh if part is None else dh + part.float().reshape(c.shape)
     dc = dh * o * (1 - tanhc * tanhc)
-    dc = dc if gradc is None else dc + gradc.float().reshape(c.shape)
+    dc = dc if given.gradc is None else dc + given.gradc.float().reshape(c.shape)
     gates = torch.cat(
         (
             dc * j * i * (1 - i),
@@ -214,7 +180,7 @@ def npu_lstm_cell_backward(
     )
     bias = gates.sum(0)
     found = (gates @ w_ih.T, x.T @ gates, h.T @ gates, bias, bias, gates @ w_hh.T, dc * f)
-    return tuple(part.to(y_output.dtype) for part in found)
+    return tuple(part.to(given.y_output.dtype) for part in found)
 
 
 def gru_steps(

@@ -7,13 +7,13 @@ handed out in the vendor's shapes ([layers·directions, T, B, H]) all the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 from joymigrate.run.rehearse.refs.gradients import vjp, working
 from joymigrate.run.rehearse.refs.recurrent import GRU, LSTM, gru_steps, lstm_steps
@@ -33,6 +33,11 @@ class Network:
     bidirectional: bool
     batch_first: bool
     batch_sizes: Maybe
+
+    @classmethod
+    def of(cls, kind: str, given: ReferenceArguments) -> Network:
+        scalars = {one.name: getattr(given, one.name) for one in fields(cls) if one.name != "kind"}
+        return cls(kind, **{**scalars, "batch_first": bool(given.batch_first)})
 
     def run(self, x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor]) -> Any:
         """torch's network on CPU: outputs, then the final states.
@@ -87,34 +92,14 @@ def _wide(parts: Sequence[Tensor]) -> list[Tensor]:
 
 
 @reference("_lstm_npu", source=LSTM)
-def _lstm_npu(
-    x: Tensor,
-    hx: Sequence[Tensor],
-    params: Sequence[Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool | None,
-    batch_sizes: Maybe,
-) -> tuple[Maybe, ...]:
+def _lstm_npu(given: ReferenceArguments) -> tuple[Maybe, ...]:
     """y, h, c, and when training i, j, f, o, h, c, tanh(c) of every step."""
-    network = Network(
-        "lstm",
-        has_biases,
-        num_layers,
-        dropout,
-        train,
-        bidirectional,
-        bool(batch_first),
-        batch_sizes,
-    )
-    wide, states, weights = working(x), _wide(hx), _wide(params)
-    outputs = [part.to(x.dtype) for part in network.run(wide, states, weights)]
-    gates = [part.to(x.dtype) for part in network.gates(wide, states, weights)]
+    network = Network.of("lstm", given)
+    wide, states, weights = working(given.x), _wide(given.hx), _wide(given.params)
+    outputs = [part.to(given.x.dtype) for part in network.run(wide, states, weights)]
+    gates = [part.to(given.x.dtype) for part in network.gates(wide, states, weights)]
     if not gates:
-        return (*outputs, *(x.new_empty(0) for _ in range(7)))
+        return (*outputs, *(given.x.new_empty(0) for _ in range(7)))
     _, h, c, i, j, f, o, tanhc = gates
     return (*outputs, i, j, f, o, h, c, tanhc)
 
@@ -137,93 +122,32 @@ def _gradients(
 
 
 @reference("_lstm_npu_backward", source=LSTM)
-def _lstm_npu_backward(
-    grad_y: Maybe,
-    grad_hy: Maybe,
-    grad_cy: Maybe,
-    x: Tensor,
-    hx: Sequence[Tensor],
-    params: Sequence[Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool | None,
-    batch_sizes: Maybe,
-) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+def _lstm_npu_backward(given: ReferenceArguments) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """Gradients of the input, of both states and of every parameter."""
-    network = Network(
-        "lstm",
-        has_biases,
-        num_layers,
-        dropout,
-        train,
-        bidirectional,
-        bool(batch_first),
-        batch_sizes,
+    network = Network.of("lstm", given)
+    return _gradients(
+        network, given.x, given.hx, given.params, (given.grad_y, given.grad_hy, given.grad_cy)
     )
-    return _gradients(network, x, hx, params, (grad_y, grad_hy, grad_cy))
 
 
 @reference("_gru_npu", source=GRU)
-def _gru_npu(
-    x: Tensor,
-    hx: Tensor,
-    params: Sequence[Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool | None,
-    batch_sizes: Maybe,
-) -> tuple[Maybe, ...]:
+def _gru_npu(given: ReferenceArguments) -> tuple[Maybe, ...]:
     """y, h, and when training r, z, n, the hidden part of n, and h of every step."""
-    network = Network(
-        "gru",
-        has_biases,
-        num_layers,
-        dropout,
-        train,
-        bidirectional,
-        bool(batch_first),
-        batch_sizes,
-    )
-    wide, weights = working(x), _wide(params)
-    outputs = [part.to(x.dtype) for part in network.run(wide, [working(hx)], weights)]
-    gates = [part.to(x.dtype) for part in network.gates(wide, [working(hx)], weights)]
+    network = Network.of("gru", given)
+    wide, weights = working(given.x), _wide(given.params)
+    outputs = [part.to(given.x.dtype) for part in network.run(wide, [working(given.hx)], weights)]
+    gates = [part.to(given.x.dtype) for part in network.gates(wide, [working(given.hx)], weights)]
     if not gates:
-        return (*outputs, *(x.new_empty(0) for _ in range(5)))
+        return (*outputs, *(given.x.new_empty(0) for _ in range(5)))
     _, h, update, reset, new, hidden_new = gates
     return (*outputs, reset, update, new, hidden_new, h)
 
 
 @reference("_gru_npu_backward", source=GRU)
-def _gru_npu_backward(
-    grad_y: Maybe,
-    grad_h: Maybe,
-    x: Tensor,
-    hx: Tensor,
-    params: Sequence[Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool | None,
-    batch_sizes: Maybe,
-) -> tuple[Tensor, Tensor, list[Tensor]]:
+def _gru_npu_backward(given: ReferenceArguments) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Gradients of the input, of the state and of every parameter."""
-    network = Network(
-        "gru",
-        has_biases,
-        num_layers,
-        dropout,
-        train,
-        bidirectional,
-        bool(batch_first),
-        batch_sizes,
+    network = Network.of("gru", given)
+    dx, states, dparams = _gradients(
+        network, given.x, [given.hx], given.params, (given.grad_y, given.grad_h)
     )
-    dx, states, dparams = _gradients(network, x, [hx], params, (grad_y, grad_h))
     return dx, states[0], dparams

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 from joymigrate.run.rehearse.refs.gradients import vjp, working
 
@@ -109,25 +109,16 @@ def _by_stride(values: Tensor, section: Sequence[int]) -> Tensor:
 
 
 @reference("npu_mrope", source=DOCS.format("npu_mrope"))
-def npu_mrope(
-    positions: Tensor,
-    query: Tensor,
-    key: Tensor,
-    cos_sin_cache: Tensor,
-    head_size: int,
-    mrope_section: Sequence[int] | None,
-    rotary_mode: str | None,
-    cache_mode: str | None,
-) -> tuple[Tensor, Tensor]:
+def npu_mrope(given: ReferenceArguments) -> tuple[Tensor, Tensor]:
     """Rope by a table of cos and sin; positions are [T], or [m, T] for m axes."""
-    table = working(cos_sin_cache)[positions.long()]
-    cos, sin = _sections(table, mrope_section, cache_mode or "default")
-    neox = (rotary_mode or "half") == "half"
+    table = working(given.cos_sin_cache)[given.positions.long()]
+    cos, sin = _sections(table, given.mrope_section, given.cache_mode or "default")
+    neox = (given.rotary_mode or "half") == "half"
     double = (torch.cat((t, t), -1) if neox else t.repeat_interleave(2, -1) for t in (cos, sin))
     wide_cos, wide_sin = (t.unsqueeze(-2) for t in double)
     turned = []
-    for tensor in (query, key):
-        heads = working(tensor).reshape(tensor.shape[0], -1, head_size)
+    for tensor in (given.query, given.key):
+        heads = working(tensor).reshape(tensor.shape[0], -1, given.head_size)
         found = rope(heads, wide_cos, wide_sin, "half" if neox else "interleave")
         turned.append(found.reshape(tensor.shape).to(tensor.dtype))
     return turned[0], turned[1]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from joymigrate.run.rehearse.refs.block_formats import ELEMENTS, mx_quantised
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated, torch_dtype
 from joymigrate.run.rehearse.refs.gradients import working
 from joymigrate.run.rehearse.refs.quantise import INT4, dynamic, pack_int4
@@ -39,31 +39,22 @@ def npu_kronecker_quant(
 
 
 @reference("npu_rotate_quant", source=DOCS.format("npu_rotate_quant"))
-def npu_rotate_quant(
-    x: Tensor,
-    rotation: Tensor,
-    alpha: Tensor | None,
-    dst_dtype: int | None,
-    round_mode: str | None,
-    scale_alg: int | None,
-    dst_type_max: float | None,
-    transpose_y: bool | None,
-) -> tuple[Tensor, Tensor]:
+def npu_rotate_quant(given: ReferenceArguments) -> tuple[Tensor, Tensor]:
     """x [..., N] times a rotation [K, K] or [N/K, K, K], K columns at a time, then quantised: per
     token (int8, int4), or with block scales."""
-    if transpose_y or (alpha is not None and 0.0 < float(alpha) < 1.0):
+    if given.transpose_y or (given.alpha is not None and 0.0 < float(given.alpha) < 1.0):
         raise Unsimulated("npu_rotate_quant", "transpose_y or alpha")
-    size = rotation.shape[-1]
-    parts = working(x).unflatten(-1, (-1, 1, size))  # type: ignore[no-untyped-call]
-    turned = (parts @ working(rotation)).flatten(-3)
-    if dst_dtype in ELEMENTS:
+    size = given.rotation.shape[-1]
+    parts = working(given.x).unflatten(-1, (-1, 1, size))  # type: ignore[no-untyped-call]
+    turned = (parts @ working(given.rotation)).flatten(-3)
+    if given.dst_dtype in ELEMENTS:
         return mx_quantised(
             turned,
-            int(dst_dtype or 0),
+            int(given.dst_dtype or 0),
             "npu_rotate_quant",
-            mode=round_mode or "rint",
-            algorithm=scale_alg or 0,
-            most=dst_type_max or 0.0,
+            mode=given.round_mode or "rint",
+            algorithm=given.scale_alg or 0,
+            most=given.dst_type_max or 0.0,
         )
-    dtype = torch_dtype(dst_dtype, torch.int8, "npu_rotate_quant")
+    dtype = torch_dtype(given.dst_dtype, torch.int8, "npu_rotate_quant")
     return dynamic(turned, dtype, "npu_rotate_quant")

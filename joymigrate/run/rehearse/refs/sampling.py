@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.randomness import generator_of, next_pair
 
 DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
@@ -38,23 +38,16 @@ def npu_sim_exponential_(x: Tensor, lambd: float, generator: torch.Generator | N
     source=DOCS.format("npu_advance_step_flashattn"),
     without="spec_token accepted_num",
 )
-def npu_advance_step_flashattn(
-    input_tokens: Tensor,
-    sampled_token_ids: Tensor,
-    input_positions: Tensor,
-    seq_lens: Tensor,
-    slot_mapping: Tensor,
-    block_tables: Tensor,
-    num_queries: int,
-    block_size: int,
-) -> None:
+def npu_advance_step_flashattn(given: ReferenceArguments) -> None:
     """One decoding step of every query, in place: token, position, length, slot."""
-    input_tokens[:num_queries] = sampled_token_ids.reshape(-1)[:num_queries].to(input_tokens.dtype)
-    positions = seq_lens[:num_queries].clone()
-    input_positions[:num_queries] = positions.to(input_positions.dtype)
-    seq_lens[:num_queries] = positions + 1
-    row = torch.arange(num_queries)
-    block = block_tables[row, (positions // block_size).long()].long()
-    slot_mapping[:num_queries] = (block * block_size + positions % block_size).to(
-        slot_mapping.dtype
-    )
+    given.input_tokens[: given.num_queries] = given.sampled_token_ids.reshape(-1)[
+        : given.num_queries
+    ].to(given.input_tokens.dtype)
+    positions = given.seq_lens[: given.num_queries].clone()
+    given.input_positions[: given.num_queries] = positions.to(given.input_positions.dtype)
+    given.seq_lens[: given.num_queries] = positions + 1
+    row = torch.arange(given.num_queries)
+    block = given.block_tables[row, (positions // given.block_size).long()].long()
+    given.slot_mapping[: given.num_queries] = (
+        block * given.block_size + positions % given.block_size
+    ).to(given.slot_mapping.dtype)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 from joymigrate.run.rehearse.refs.gradients import vjp, working
 from joymigrate.run.rehearse.refs.indexer import CAUSAL, read_pages, rows
@@ -127,85 +127,62 @@ def sparse(
 
 
 @reference("npu_sparse_flash_attention", source=DOCS.format("npu_sparse_flash_attention"))
-def npu_sparse_flash_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Maybe,
-    sparse_indices: Tensor,
-    scale_value: float,
-    block_table: Maybe,
-    actual_seq_lengths_query: Maybe,
-    actual_seq_lengths_kv: Maybe,
-    query_rope: Maybe,
-    key_rope: Maybe,
-    sparse_block_size: int,
-    layout_query: str,
-    layout_kv: str,
-    sparse_mode: int,
-    return_softmax_lse: bool,
-    sinks: Maybe,
-) -> tuple[Tensor, Tensor, Tensor]:
+def npu_sparse_flash_attention(given: ReferenceArguments) -> tuple[Tensor, Tensor, Tensor]:
     """softmax(q·kᵀ·scale)·v over the chosen keys; query and key take their rope parts at the end.
 
     Row maxima and sums where asked for, else empty.
     """
-    whole_q = query if query_rope is None else torch.cat((query, query_rope), -1)
-    whole_k = key if key_rope is None else torch.cat((key, key_rope), -1)
+    whole_q = (
+        given.query if given.query_rope is None else torch.cat((given.query, given.query_rope), -1)
+    )
+    whole_k = given.key if given.key_rope is None else torch.cat((given.key, given.key_rope), -1)
     out, top, total = sparse(
         whole_q,
         whole_k,
-        key if value is None else value,
-        sparse_indices,
-        AttendedBlocks(scale_value, sparse_block_size, sparse_mode == CAUSAL),
-        lengths=(actual_seq_lengths_query, actual_seq_lengths_kv),
-        layouts=(layout_query, layout_kv),
-        table=block_table,
-        sinks=sinks,
+        given.key if given.value is None else given.value,
+        given.sparse_indices,
+        AttendedBlocks(given.scale_value, given.sparse_block_size, given.sparse_mode == CAUSAL),
+        lengths=(given.actual_seq_lengths_query, given.actual_seq_lengths_kv),
+        layouts=(given.layout_query, given.layout_kv),
+        table=given.block_table,
+        sinks=given.sinks,
     )
     nothing = torch.empty(0, dtype=torch.float32)
-    if not return_softmax_lse:
-        return out.to(query.dtype), nothing, nothing
-    return out.to(query.dtype), top.float(), total.float()
+    if not given.return_softmax_lse:
+        return out.to(given.query.dtype), nothing, nothing
+    return out.to(given.query.dtype), top.float(), total.float()
 
 
 @reference("npu_sparse_flash_attention_grad", source="the vjp of npu_sparse_flash_attention")
 def npu_sparse_flash_attention_grad(
-    query: Tensor,
-    key: Tensor,
-    value: Maybe,
-    sparse_indices: Tensor,
-    d_out: Tensor,
-    scale_value: float,
-    sparse_block_size: int,
-    query_rope: Maybe,
-    key_rope: Maybe,
-    actual_seq_qlen: Maybe,
-    actual_seq_kvlen: Maybe,
-    layout: str | None,
-    sparse_mode: int | None,
+    given: ReferenceArguments,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """dquery, dkey, dvalue, dquery_rope, dkey_rope; empty for what was not given."""
 
     def forward(q: Tensor, k: Tensor, v: Maybe, q_rope: Maybe, k_rope: Maybe) -> Tensor:
-        where = layout or "BSND"
+        where = given.layout or "BSND"
         return npu_sparse_flash_attention(
             q,
             k,
             v,
-            sparse_indices,
-            scale_value,
-            actual_seq_lengths_query=actual_seq_qlen,
-            actual_seq_lengths_kv=actual_seq_kvlen,
+            given.sparse_indices,
+            given.scale_value,
+            actual_seq_lengths_query=given.actual_seq_qlen,
+            actual_seq_lengths_kv=given.actual_seq_kvlen,
             query_rope=q_rope,
             key_rope=k_rope,
-            sparse_block_size=sparse_block_size,
+            sparse_block_size=given.sparse_block_size,
             layout_query=where,
             layout_kv=where,
-            sparse_mode=CAUSAL if sparse_mode is None else sparse_mode,
+            sparse_mode=CAUSAL if given.sparse_mode is None else given.sparse_mode,
         )[0]
 
-    found = vjp(forward, (query, key, value, query_rope, key_rope), d_out)
-    empty = query.new_empty(0)
+    found = vjp(
+        forward,
+        (given.query, given.key, given.value, given.query_rope, given.key_rope),
+        given.d_out,
+    )
+    empty = given.query.new_empty(0)
     return tuple(empty if one is None else one for one in found)  # type: ignore[return-value]
 
 
@@ -223,39 +200,23 @@ def unpacked_cache(key: Tensor, rope: int, tile: int, like: torch.dtype) -> Tens
 @reference(
     "npu_kv_quant_sparse_flash_attention", source=DOCS.format("npu_kv_quant_sparse_flash_attention")
 )
-def npu_kv_quant_sparse_flash_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    sparse_indices: Tensor,
-    scale_value: float,
-    block_table: Maybe,
-    actual_seq_lengths_query: Maybe,
-    actual_seq_lengths_kv: Maybe,
-    sparse_block_size: int,
-    layout_query: str,
-    layout_kv: str,
-    sparse_mode: int,
-    tile_size: int,
-    rope_head_dim: int,
-    key_dtype: int | None,
-) -> Tensor:
+def npu_kv_quant_sparse_flash_attention(given: ReferenceArguments) -> Tensor:
     """The same over a cache that holds quantised values, rope part and scales in one row of bytes.
 
     The value is the key without its rope part: both lie in the same cache.
     """
-    if key_dtype is not None or key.dtype not in (torch.int8, torch.float8_e4m3fn):
-        raise Unsimulated("npu_kv_quant_sparse_flash_attention", f"keys of {key.dtype}")
-    keys = unpacked_cache(key, rope_head_dim, tile_size, query.dtype)
-    values = unpacked_cache(value, rope_head_dim, tile_size, query.dtype)
+    if given.key_dtype is not None or given.key.dtype not in (torch.int8, torch.float8_e4m3fn):
+        raise Unsimulated("npu_kv_quant_sparse_flash_attention", f"keys of {given.key.dtype}")
+    keys = unpacked_cache(given.key, given.rope_head_dim, given.tile_size, given.query.dtype)
+    values = unpacked_cache(given.value, given.rope_head_dim, given.tile_size, given.query.dtype)
     out, _, _ = sparse(
-        query,
+        given.query,
         keys,
-        values[..., : values.shape[-1] - rope_head_dim],
-        sparse_indices,
-        AttendedBlocks(scale_value, sparse_block_size, sparse_mode == CAUSAL),
-        lengths=(actual_seq_lengths_query, actual_seq_lengths_kv),
-        layouts=(layout_query, layout_kv),
-        table=block_table,
+        values[..., : values.shape[-1] - given.rope_head_dim],
+        given.sparse_indices,
+        AttendedBlocks(given.scale_value, given.sparse_block_size, given.sparse_mode == CAUSAL),
+        lengths=(given.actual_seq_lengths_query, given.actual_seq_lengths_kv),
+        layouts=(given.layout_query, given.layout_kv),
+        table=given.block_table,
     )
-    return out.to(query.dtype)
+    return out.to(given.query.dtype)

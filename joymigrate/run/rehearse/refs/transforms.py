@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.gradients import autograd_enabled
 
 FORMULAS = "op-plugin derivatives.yaml"
@@ -40,30 +40,23 @@ def fft_c2r_backward(grad: Tensor, dim: Sequence[int], normalization: int) -> Te
 
 
 @reference("stft_backward", source=FORMULAS)
-def stft_backward(
-    grad_output: Tensor,
-    x: Tensor,
-    n_fft: int,
-    hop_length: int | None,
-    win_length: int | None,
-    window: Tensor | None,
-    normalized: bool,
-    onesided: bool | None,
-) -> Tensor:
+def stft_backward(given: ReferenceArguments) -> Tensor:
     wanted = (
-        grad_output if grad_output.is_complex() else torch.view_as_complex(grad_output.contiguous())
+        given.grad_output
+        if given.grad_output.is_complex()
+        else torch.view_as_complex(given.grad_output.contiguous())
     )
     with autograd_enabled():
-        leaf = x.detach().clone().requires_grad_()
+        leaf = given.x.detach().clone().requires_grad_()
         found = torch.stft(
             leaf,
-            n_fft,
-            hop_length,
-            win_length,
-            window,
+            given.n_fft,
+            given.hop_length,
+            given.win_length,
+            given.window,
             center=False,
-            normalized=normalized,
-            onesided=onesided,
+            normalized=given.normalized,
+            onesided=given.onesided,
             return_complex=True,
         )
         (grad,) = torch.autograd.grad(found, leaf, wanted.clone())
