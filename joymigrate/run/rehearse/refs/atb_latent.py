@@ -169,65 +169,43 @@ def npu_self_attention_prefix_encoder(
     return out
 
 
-def latent(
-    q_nope: Tensor,
-    q_rope: Tensor,
-    ctkv: Tensor,
-    k_rope: Tensor,
-    block_tables: Tensor,
-    context_lens: Sequence[int],
-    qk_scale: float,
-    mask: Maybe,
-    qseqlen: Sequence[int] | None,
-    modes: tuple[str | None, str | None, str | None],
-    quantised: bool,
-) -> tuple[Tensor, Tensor]:
+def latent(given: ReferenceArguments) -> tuple[Tensor, Tensor]:
     """Output [T, N, 512] and log-sum-exp [T, N]; the latent [.., 512] is key and value at once.
 
     Caches [blocks, size, 1, D]. Several tokens of a sequence need a mask [T, S], which is added.
     """
-    mask_type, _, cache_mode = modes
     operator = "npu_multi_head_latent_attention"
-    if cache_mode not in (None, "krope_ctkv") or quantised:
-        raise Unsimulated(operator, f"cache mode {cache_mode}, or quantised")
-    if mask is not None and (mask_type == "mask_type_free" or mask.ndim != 2):
-        raise Unsimulated(operator, f"{mask_type} of {mask.ndim} dimensions")
-    counts = [int(one) for one in qseqlen] if qseqlen else [1] * len(context_lens)
-    query = torch.cat((working(q_nope), working(q_rope)), -1)
+    mask, context_lens = given.mask, given.context_lens
+    quantised = given.qk_descale is not None or given.pv_descale is not None
+    if given.cache_mode not in (None, "krope_ctkv") or quantised:
+        raise Unsimulated(operator, f"cache mode {given.cache_mode}, or quantised")
+    if mask is not None and (given.mask_type == "mask_type_free" or mask.ndim != 2):
+        raise Unsimulated(operator, f"{given.mask_type} of {mask.ndim} dimensions")
+    counts = [int(one) for one in given.qseqlen] if given.qseqlen else [1] * len(context_lens)
+    query = torch.cat((working(given.q_nope), working(given.q_rope)), -1)
     out, sums, at = [], [], 0
     for number, (count, length) in enumerate(zip(counts, context_lens, strict=True)):
         held = [
-            read_sequence(cache, block_tables[number], 0, int(length)) for cache in (ctkv, k_rope)
+            read_sequence(cache, given.block_tables[number], 0, int(length))
+            for cache in (given.ctkv, given.k_rope)
         ]
         keys = torch.cat([working(one) for one in held], -1)
         bias = None if mask is None else mask[at : at + count, : int(length)][None, None]
         parts = query[at : at + count], keys, held[0]
         q, k, v = (part.transpose(0, 1).unsqueeze(0) for part in parts)
-        found = attend(q, k, v, qk_scale, bias=bias, bias_first=False)
+        found = attend(q, k, v, given.qk_scale, bias=bias, bias_first=False)
         out.append(found.output[0].transpose(0, 1))
-        score = (q @ k.transpose(-1, -2)) * qk_scale + (0.0 if bias is None else bias)
+        score = (q @ k.transpose(-1, -2)) * given.qk_scale + (0.0 if bias is None else bias)
         sums.append(score.logsumexp(-1)[0].T)
         at += count
-    return torch.cat(out).to(q_rope.dtype), torch.cat(sums)
+    return torch.cat(out).to(given.q_rope.dtype), torch.cat(sums)
 
 
 @reference(
     "atb::npu_multi_head_latent_attention", source=SOURCE.format("MultiHeadLatentAttentionAtb.cpp")
 )
 def npu_multi_head_latent_attention(given: ReferenceArguments) -> Tensor:
-    caches = (
-        given.q_nope,
-        given.q_rope,
-        given.ctkv,
-        given.k_rope,
-        given.block_tables,
-        given.context_lens,
-        given.qk_scale,
-        given.mask,
-        given.qseqlen,
-    )
-    quantised = given.qk_descale is not None or given.pv_descale is not None
-    return latent(*caches, (given.mask_type, given.calc_type, given.cache_mode), quantised)[0]
+    return latent(given)[0]
 
 
 @reference(
@@ -236,19 +214,7 @@ def npu_multi_head_latent_attention(given: ReferenceArguments) -> Tensor:
 )
 def npu_multi_head_latent_attention_lse(given: ReferenceArguments) -> tuple[Tensor, Tensor]:
     """Also the log-sum-exp [T, N, 1] in the query's dtype."""
-    caches = (
-        given.q_nope,
-        given.q_rope,
-        given.ctkv,
-        given.k_rope,
-        given.block_tables,
-        given.context_lens,
-        given.qk_scale,
-        given.mask,
-        given.qseqlen,
-    )
-    quantised = given.qk_descale is not None or given.pv_descale is not None
-    found, sums = latent(*caches, (given.mask_type, given.calc_type, given.cache_mode), quantised)
+    found, sums = latent(given)
     return found, sums.unsqueeze(-1).to(given.q_nope.dtype)
 
 

@@ -164,35 +164,6 @@ def npu_qkv_rms_norm_rope_cache(given: ReferenceArguments) -> tuple[Tensor, Tens
     return tuple(torch.zeros((), dtype=given.qkv.dtype) for _ in range(3))  # type: ignore[return-value]
 
 
-@reference("npu_qkv_rms_norm_rope_cache_functional", source=QKV)
-def npu_qkv_rms_norm_rope_cache_functional(
-    given: ReferenceArguments,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The same on copies of q_out and the caches, which come last."""
-    kept = given.q_out.clone(), given.k_cache.clone(), given.v_cache.clone()
-    found = npu_qkv_rms_norm_rope_cache(
-        *(
-            given.qkv,
-            given.q_gamma,
-            given.k_gamma,
-            given.cos,
-            given.sin,
-            given.index,
-            *kept,
-            given.qkv_size,
-            given.head_nums,
-        ),
-        k_scale=given.k_scale,
-        v_scale=given.v_scale,
-        k_offset=given.k_offset,
-        v_offset=given.v_offset,
-        epsilon=given.epsilon,
-        cache_mode=given.cache_mode,
-        is_output_qkv=given.is_output_qkv,
-    )
-    return *found, *kept
-
-
 @reference(
     "npu_kv_rmsnorm_rope_cache_v2",
     source="op-plugin KvRmsNormRopeCacheNpuOpApi.cpp",
@@ -212,27 +183,3 @@ def npu_kv_rmsnorm_rope_cache_v2(given: ReferenceArguments) -> tuple[Tensor, Ten
         is_output_kv=given.is_output_kv,
     )
     return found[2], found[3]
-
-
-@reference(
-    "npu_kv_rmsnorm_rope_cache_v2_functional", source="op-plugin KvRmsNormRopeCacheNpuOpApi.cpp"
-)
-def npu_kv_rmsnorm_rope_cache_v2_functional(
-    given: ReferenceArguments,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The same on copies of the caches, which come last."""
-    kept = given.k_cache.clone(), given.ckv_cache.clone()
-    found = npu_kv_rmsnorm_rope_cache_v2(
-        *(given.kv, given.gamma, given.cos, given.sin, given.index, *kept),
-        k_rope_scale=given.k_rope_scale,
-        c_kv_scale=given.c_kv_scale,
-        k_rope_offset=given.k_rope_offset,
-        c_kv_offset=given.c_kv_offset,
-        v=given.v,
-        epsilon=given.epsilon,
-        cache_mode=given.cache_mode,
-        is_output_kv=given.is_output_kv,
-        k_cache_dtype=given.k_cache_dtype,
-        ckv_cache_dtype=given.ckv_cache_dtype,
-    )
-    return *found, *kept

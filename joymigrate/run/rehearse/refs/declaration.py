@@ -58,6 +58,14 @@ def arguments_of(name: str) -> dict[str, Any]:
     return {one.name: one.default_value if one.has_default_value() else MISSING for one in declared}
 
 
+def written_by(name: str) -> list[str]:
+    """The arguments that an operator writes into, by its schema."""
+    import torch
+
+    declared = torch._C.parse_schema(signatures()[name]).arguments
+    return [one.name for one in declared if one.alias_info is not None and one.alias_info.is_write]
+
+
 def bind(
     name: str, first: str, function: Callable[..., Result], without: Sequence[str] = ()
 ) -> Callable[..., Result]:

@@ -56,23 +56,6 @@ def npu_recurrent_gated_delta_rule(given: ReferenceArguments) -> Tensor:
     return torch.stack(found).to(torch.bfloat16)
 
 
-@reference("npu_recurrent_gated_delta_rule_functional", source=SOURCE)
-def npu_recurrent_gated_delta_rule_functional(given: ReferenceArguments) -> tuple[Tensor, Tensor]:
-    """The output, and the states as a new tensor."""
-    states = given.state.clone()
-    output = npu_recurrent_gated_delta_rule(
-        *(given.query, given.key, given.value, states),
-        beta=given.beta,
-        scale=given.scale,
-        actual_seq_lengths=given.actual_seq_lengths,
-        ssm_state_indices=given.ssm_state_indices,
-        num_accepted_tokens=given.num_accepted_tokens,
-        g=given.g,
-        gk=given.gk,
-    )
-    return output, states
-
-
 @reference("npu_chunk_gated_delta_rule", source="torch_npu _op_plugin_docs.py")
 def npu_chunk_gated_delta_rule(given: ReferenceArguments) -> tuple[Tensor, Tensor]:
     """[T, Nv, Dv], and the states [B, Nv, Dv, Dk] after each sequence; each has its own to begin

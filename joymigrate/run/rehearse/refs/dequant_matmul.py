@@ -95,7 +95,7 @@ def npu_transpose_quant_batchmatmul(given: ReferenceArguments) -> Tensor:
         left = mx_dequantised(given.x1, x1_scale, E4M3, -1).double()
         right = mx_dequantised(given.x2, x2_scale, E4M3, -1 if turned else -2).double()
         x1_scale = x2_scale = None
-    found = left.transpose(0, 1) @ (right.mT if turned else right)
+    found: Tensor = left.transpose(0, 1) @ (right.mT if turned else right)
     if x2_scale is not None:
         found = found * x2_scale.double()
     if x1_scale is not None:

@@ -1,5 +1,5 @@
 """Forms of one operator that need no reference of their own: with an out argument, in place, and
-what an in-place operator gives without writing. They mean what the form that has one means."""
+what an operator that writes gives without writing. They mean what the form that has one means."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from joymigrate.run.rehearse.refs.declaration import (
     arguments_of,
     bind,
     signatures,
+    written_by,
 )
 
 CONTRADICTED = frozenset({"npu::npu_batch_gather_matmul"})  # by two public sources of the vendor
@@ -35,6 +36,9 @@ def derive(name: str) -> tuple[Reference, Callable[..., Any]] | None:
         functional = ".".join(filter(None, (base, overload.removesuffix("out").removesuffix("_"))))
         of = DECLARED.get(functional)
         return (of, write_outputs(name, of)) if of else None
+    if base.endswith("_functional"):
+        of = DECLARED.get(base.removesuffix("_functional"))
+        return (of, copy_written(of)) if of else None
     if of := DECLARED.get(f"{base}_"):
         return of, copy_first(of)
     of = DECLARED.get(base.removesuffix("_"))
@@ -71,6 +75,18 @@ def put(output: Any, value: Any, *, resize: bool) -> None:
         output.copy_(value.reshape(output.shape))
     elif resize and value.numel():
         output.resize_(value.shape).copy_(value)
+
+
+def copy_written(of: Reference) -> Callable[..., Any]:
+    """What an operator gives, then copies of what it writes, in the schema's order."""
+
+    def functional(**given: Any) -> Any:
+        copies = {one: given[one].clone() for one in written_by(of.name)}
+        found = of.function(**{**given, **copies})
+        outputs = () if found is None else found if isinstance(found, tuple) else (found,)
+        return (*outputs, *copies.values())
+
+    return functional
 
 
 def copy_first(of: Reference) -> Callable[..., Any]:

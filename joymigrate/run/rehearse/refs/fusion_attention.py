@@ -22,12 +22,12 @@ from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, referen
 
 def _forward(
     given: ReferenceArguments, *, mask: Maybe, seed: int, offset: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Dropout]:
+) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], Dropout]:
     call, inputs = plan(given), AttentionInputs.of(given)
     dropout = draw_dropout(call, given.query, given.key, mask, seed, offset)
     output, maximum, total = fusion_attention(call, inputs, dropout.keep)
     dtype = inputs.query.dtype
-    return output.to(dtype), maximum, total, inputs.query.new_empty(0), dropout
+    return (output.to(dtype), maximum, total, inputs.query.new_empty(0)), dropout
 
 
 @reference("npu_fusion_attention", source=SOURCE)
@@ -36,7 +36,7 @@ def npu_fusion_attention(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:
     """Attention, softmax maximum and sum, an unused tensor, and dropout's seed, offset, length."""
     drawn = {"mask": given.dropout_mask, "seed": given.seed, "offset": given.offset}
-    *outputs, dropout = _forward(given, **drawn)
+    outputs, dropout = _forward(given, **drawn)
     return (*outputs, dropout.seed, dropout.offset, dropout.length)
 
 
@@ -46,7 +46,7 @@ def npu_fusion_attention_v2(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:
     """As npu_fusion_attention, with rope parts and four ways to make the pse."""
     drawn = {"mask": given.dropout_mask, "seed": given.seed, "offset": given.offset}
-    *outputs, dropout = _forward(given, **drawn)
+    outputs, dropout = _forward(given, **drawn)
     return (*outputs, dropout.seed, dropout.offset, dropout.length)
 
 
@@ -55,7 +55,7 @@ def npu_fusion_attention_v3(
     given: ReferenceArguments,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """As npu_fusion_attention; seed and offset are tensors (the version for graph mode)."""
-    *outputs, dropout = _forward(given, mask=None, seed=0, offset=0)
+    outputs, dropout = _forward(given, mask=None, seed=0, offset=0)
     return (*outputs, torch.tensor([dropout.seed]), torch.tensor([dropout.offset]))
 
 

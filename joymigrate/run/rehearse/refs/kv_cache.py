@@ -58,25 +58,6 @@ def npu_scatter_pa_kv_cache(
 
 
 @reference(
-    "npu_scatter_pa_kv_cache_functional", source="torch_npu _meta_registrations.py, its meta kernel"
-)
-def npu_scatter_pa_kv_cache_functional(given: ReferenceArguments) -> tuple[Tensor, Tensor]:
-    """As npu_scatter_pa_kv_cache, into copies."""
-    caches = given.key_cache.clone(), given.value_cache.clone()
-    npu_scatter_pa_kv_cache(
-        given.key,
-        given.value,
-        *caches,
-        given.slot_mapping,
-        compress_lens=given.compress_lens,
-        compress_seq_offsets=given.compress_seq_offsets,
-        seq_lens=given.seq_lens,
-        cache_mode=given.cache_mode,
-    )
-    return caches
-
-
-@reference(
     "npu_scatter_pa_cache.value",
     source="op-plugin ScatterPaCacheNpuOpApi.cpp",
     without="compress_lens",
@@ -143,25 +124,6 @@ def npu_gather_pa_kv_cache(given: ReferenceArguments) -> None:
         given.seq_offset,
         given.is_seq_lens_cumsum,
     )
-
-
-@reference(
-    "npu_gather_pa_kv_cache_functional", source="op-plugin GatherPaKvCacheKernelNpuOpApi.cpp"
-)
-def npu_gather_pa_kv_cache_functional(
-    key_cache: Tensor,
-    value_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    key: Tensor,
-    value: Tensor,
-    seq_offset: Maybe,
-    is_seq_lens_cumsum: bool,
-) -> tuple[Tensor, Tensor]:
-    outputs = key.clone(), value.clone()
-    caches = key_cache, value_cache
-    _gather(caches, block_tables, seq_lens, outputs, seq_offset, is_seq_lens_cumsum)
-    return outputs
 
 
 @reference("atb::npu_paged_cache_load", source=ATB.format("PagedCacheLoadAtb.cpp"))

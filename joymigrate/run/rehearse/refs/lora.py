@@ -19,7 +19,8 @@ def npu_batch_gather_matmul_(given: ReferenceArguments) -> Tensor:
 
     A row whose index is the number of adapters, or -1, has none.
     """
-    size = given.self.shape[1] if given.y_slice_size == -1 else given.y_slice_size
+    y: Tensor = given.self
+    size = y.shape[1] if given.y_slice_size == -1 else given.y_slice_size
     rows = working(given.x)
     for adapter in range(len(given.weight_b)):
         mine = given.indices == adapter
@@ -27,9 +28,9 @@ def npu_batch_gather_matmul_(given: ReferenceArguments) -> Tensor:
         if given.weight_a is not None:
             part = part @ working(given.weight_a[adapter, given.layer_idx]).mT
         found = part @ working(given.weight_b[adapter, given.layer_idx]).mT * given.scale
-        place = given.self[mine]
+        place = y[mine]
         place[:, given.y_offset : given.y_offset + size] = (
             working(place[:, given.y_offset : given.y_offset + size]) + found
-        ).to(given.self.dtype)
-        given.self[mine] = place
-    return given.self
+        ).to(y.dtype)
+        y[mine] = place
+    return y

@@ -42,6 +42,21 @@ class PrologWeights:
     dkv_kr_scale: Maybe = None
     smooth: Maybe = None
 
+    @classmethod
+    def of(cls, given: ReferenceArguments) -> PrologWeights:
+        return cls(
+            given.weight_dq,
+            given.weight_uq_qr,
+            given.weight_uk,
+            given.weight_dkv_kr,
+            given.rmsnorm_gamma_cq,
+            given.rmsnorm_gamma_ckv,
+            given.dequant_scale_w_dq,
+            given.dequant_scale_w_uq_qr,
+            given.dequant_scale_w_dkv_kr,
+            given.smooth_scales_cq,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class How:
@@ -160,35 +175,23 @@ def write(
     write_slots(rows, lanes, slots, fractal=False)
 
 
-def prolog(
-    x: Tensor,
-    weights: PrologWeights,
-    cos: Tensor,
-    sin: Tensor,
-    caches: tuple[Tensor, Tensor],
-    index: Maybe,
-    mode: str,
-    how: How,
-    *,
-    token_scale: Maybe = None,
-    scale_kv: Maybe = None,
-    scale_kr: Maybe = None,
-    ends: Maybe = None,
-) -> PrologResult:
-    """Everything, the caches written; results have x's leading axes."""
+def prolog(given: ReferenceArguments, how: How) -> PrologResult:
+    """Everything, the caches written; results have the leading axes of token_x."""
+    x, cos, scale_kv = given.token_x, given.rope_cos, given.quant_scale_ckv
+    index, mode, ends = given.cache_index, given.cache_mode, given.get("actual_seq_len")
     lead = x.shape[:-1]
     flat = x.flatten(0, -2)
     made = prepare(
         flat,
-        token_scale,
-        weights,
+        given.dequant_scale_x,
+        PrologWeights.of(given),
         cos.reshape(len(flat), -1),
-        sin.reshape(len(flat), -1),
+        given.rope_sin.reshape(len(flat), -1),
         scale_kv,
         how,
     )
     lengths = [x.shape[1]] * x.shape[0] if x.dim() == 3 else [len(flat)]
-    kv_cache, kr_cache = caches
+    kv_cache, kr_cache = given.kv_cache, given.kr_cache
     if how.cache == TILE:
         rows = tiles(made.latent, made.key_rope, kv_cache, cos.dtype, how)
         write(rows, kv_cache, index, mode, ends, lengths)
@@ -198,7 +201,7 @@ def prolog(
         )
         latent = scale_values(made.latent, kv_scale, kv_cache.dtype)
         write(latent, kv_cache, index, mode, ends, lengths)
-        key_rope = scale_values(made.key_rope, scale_kr, kr_cache.dtype)
+        key_rope = scale_values(made.key_rope, given.quant_scale_ckr, kr_cache.dtype)
         write(key_rope, kr_cache, index, mode, ends, lengths)
     plain = how.cache == TENSOR
     return PrologResult(
@@ -224,34 +227,8 @@ def cache_mode_of(x: Tensor, kv_cache: Tensor) -> int:
 @reference("npu_mla_prolog_v2", source=DOCS.format("npu_mla_prolog_v2"))
 def npu_mla_prolog_v2(given: ReferenceArguments) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Query, its rope part, both caches (written in place), and the query's scales [T, N, 1]."""
-    made = prolog(
-        given.token_x,
-        PrologWeights(
-            given.weight_dq,
-            given.weight_uq_qr,
-            given.weight_uk,
-            given.weight_dkv_kr,
-            given.rmsnorm_gamma_cq,
-            given.rmsnorm_gamma_ckv,
-            given.dequant_scale_w_dq,
-            given.dequant_scale_w_uq_qr,
-            given.dequant_scale_w_dkv_kr,
-            given.smooth_scales_cq,
-        ),
-        given.rope_cos,
-        given.rope_sin,
-        (given.kv_cache, given.kr_cache),
-        given.cache_index,
-        given.cache_mode,
-        How(
-            given.rmsnorm_epsilon_cq,
-            given.rmsnorm_epsilon_ckv,
-            cache=cache_mode_of(given.token_x, given.kv_cache),
-        ),
-        token_scale=given.dequant_scale_x,
-        scale_kv=given.quant_scale_ckv,
-        scale_kr=given.quant_scale_ckr,
-    )
+    cache = cache_mode_of(given.token_x, given.kv_cache)
+    made = prolog(given, How(given.rmsnorm_epsilon_cq, given.rmsnorm_epsilon_ckv, cache=cache))
     scale = torch.zeros(1) if made.query_scale is None else made.query_scale.float()
     return made.query, made.rope, given.kv_cache, given.kr_cache, scale
 
@@ -268,50 +245,19 @@ def npu_mla_prolog_v3(given: ReferenceArguments) -> tuple[Tensor, Tensor, Tensor
     asked for, or not quantised). Both caches are written in place."""
     if given.weight_quant_mode in (MX, HIF8):
         raise Unsimulated("npu_mla_prolog_v3", f"weight_quant_mode {given.weight_quant_mode}")
-    made = prolog(
-        given.token_x,
-        PrologWeights(
-            given.weight_dq,
-            given.weight_uq_qr,
-            given.weight_uk,
-            given.weight_dkv_kr,
-            given.rmsnorm_gamma_cq,
-            given.rmsnorm_gamma_ckv,
-            given.dequant_scale_w_dq,
-            given.dequant_scale_w_uq_qr,
-            given.dequant_scale_w_dkv_kr,
-            given.smooth_scales_cq,
-        ),
-        given.rope_cos,
-        given.rope_sin,
-        (given.kv_cache, given.kr_cache),
-        given.cache_index,
-        given.cache_mode,
-        How(
-            given.rmsnorm_epsilon_cq,
-            given.rmsnorm_epsilon_ckv,
-            given.qc_qr_scale,
-            given.kc_scale,
-            given.kv_cache_quant_mode,
-            given.tile_size,
-            given.k_nope_clip_alpha,
-        ),
-        token_scale=given.dequant_scale_x,
-        scale_kv=given.quant_scale_ckv,
-        scale_kr=given.quant_scale_ckr,
-        ends=given.actual_seq_len,
+    how = How(
+        given.rmsnorm_epsilon_cq,
+        given.rmsnorm_epsilon_ckv,
+        given.qc_qr_scale,
+        given.kc_scale,
+        given.kv_cache_quant_mode,
+        given.tile_size,
+        given.k_nope_clip_alpha,
     )
+    made = prolog(given, how)
     empty = torch.empty(0)
     scale = empty if made.query_scale is None else made.query_scale.float()
     if not given.query_norm_flag:
         return made.query, made.rope, scale, torch.empty(0, dtype=given.weight_uq_qr.dtype), empty
     norm_scale = empty if made.norm_scale is None else made.norm_scale.float().reshape(-1, 1)
     return made.query, made.rope, scale, made.norm.to(given.weight_uq_qr.dtype), norm_scale
-
-
-@reference("npu_mla_prolog_v3_functional", source=DOCS.format("npu_mla_prolog_v3"))
-def npu_mla_prolog_v3_functional(**given: Any) -> tuple[Tensor, ...]:
-    """As npu_mla_prolog_v3, into copies of the caches, which come last."""
-    caches = given["kv_cache"].clone(), given["kr_cache"].clone()
-    given["kv_cache"], given["kr_cache"] = caches
-    return (*npu_mla_prolog_v3(**given), *caches)

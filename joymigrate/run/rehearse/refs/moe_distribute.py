@@ -128,12 +128,7 @@ def npu_moe_distribute_dispatch_v2(given: ReferenceArguments) -> Seven:
     """As the first form; the third result holds a note of 128 numbers for each row."""
     if given.tp_world_size > 1 or given.elastic_info is not None or given.y_dtype is not None:
         raise Unsimulated("npu_moe_distribute_dispatch_v2", "tp groups, elastic_info or y_dtype")
-    places = places_of(
-        given.ep_world_size,
-        given.moe_expert_num,
-        given.shared_expert_rank_num,
-        given.shared_expert_num,
-    )
+    places = find_places(given)
     tokens = given.global_bs or len(given.x) * given.ep_world_size
     k = given.expert_ids.shape[1]
     room = places.longest(given.ep_rank_id, tokens, k)
@@ -160,6 +155,15 @@ def npu_moe_distribute_dispatch_v2(given: ReferenceArguments) -> Seven:
         counts_of(found, given.expert_scales, tokens, k, given.ep_world_size),
         torch.zeros(given.tp_world_size, dtype=torch.int32),
         found.weights,
+    )
+
+
+def find_places(given: ReferenceArguments) -> ExpertPlaces:
+    return places_of(
+        given.ep_world_size,
+        given.moe_expert_num,
+        given.shared_expert_rank_num,
+        given.shared_expert_num,
     )
 
 
@@ -215,27 +219,17 @@ def npu_moe_distribute_combine(
     return total.to(expand_x.dtype)
 
 
-def combine_rows(
-    operator: str,
-    expand_x: Tensor,
-    expert_ids: Tensor,
-    notes: Tensor,
-    counts: Tensor,
-    expert_scales: Tensor,
-    group: RankGroup,
-    places: ExpertPlaces,
-    *,
-    mask: Maybe,
-    shared: Maybe,
-    specials: tuple[int, int, int],
-    ori_x: Maybe,
-    constants: tuple[Maybe, Maybe, Maybe],
-) -> Tensor:
+def combine_rows(operator: str, given: ReferenceArguments, notes: Tensor) -> Tensor:
     """The second form, float32: rows back by their notes; then experts that are no ranks'."""
+    group, places = (
+        RankGroup(given.group_ep, given.ep_world_size, given.ep_rank_id),
+        find_places(given),
+    )
+    expert_ids, expert_scales = given.expert_ids, given.expert_scales
     local = places.local(group.rank)
-    rows = group.gathered(expand_x)
-    flat = notes[: len(expand_x) * NOTE].view(-1, NOTE)[:, :3].contiguous()
-    used = counts[local * group.ranks - 1].reshape(1)
+    rows = group.gathered(given.expand_x)
+    flat = notes[: len(given.expand_x) * NOTE].view(-1, NOTE)[:, :3].contiguous()
+    used = given.ep_send_counts[local * group.ranks - 1].reshape(1)
     total = collect(
         group.rank,
         len(expert_ids),
@@ -244,18 +238,19 @@ def combine_rows(
         [int(one) for one in torch.cat(group.gathered(used))],
         expert_scales,
     )
-    if shared is not None:
-        total = total + shared.float().reshape(total.shape)
-    zero, copy, const = specials
+    if given.shared_expert_x is not None:
+        total = total + given.shared_expert_x.float().reshape(total.shape)
+    copy, const = given.copy_expert_num, given.const_expert_num
     if copy or const:
-        active = active_of(expert_ids, mask)
-        first = places.experts + zero
-        if ori_x is None:
+        active = active_of(expert_ids, given.x_active_mask)
+        first = places.experts + given.zero_expert_num
+        if given.ori_x is None:
             raise RuntimeError(f"{operator}: ori_x is needed for copy and const experts")
-        x, weight = working(ori_x), expert_scales.float() * active
+        x, weight = working(given.ori_x), expert_scales.float() * active
         copies = (expert_ids >= first) & (expert_ids < first + copy)
         total = total + x * (weight * copies).sum(1, keepdim=True)
-        alpha1, alpha2, v = constants
+        alpha1, alpha2 = given.const_expert_alpha_1, given.const_expert_alpha_2
+        v = given.const_expert_v
         for number in range(const):
             assert alpha1 is not None and alpha2 is not None and v is not None  # noqa: PT018
             share = (weight * (expert_ids == first + copy + number)).sum(1, keepdim=True)
@@ -269,28 +264,7 @@ def npu_moe_distribute_combine_v2(given: ReferenceArguments) -> Tensor:
     """The tokens' rows back, weighted and summed, with experts that copy or are constant."""
     operator = "npu_moe_distribute_combine_v2"
     plain_only(operator, given.comm_quant_mode, given.elastic_info)
-    total = combine_rows(
-        operator,
-        *(
-            given.expand_x,
-            given.expert_ids,
-            given.assist_info_for_combine,
-            given.ep_send_counts,
-            given.expert_scales,
-        ),
-        RankGroup(given.group_ep, given.ep_world_size, given.ep_rank_id),
-        places_of(
-            given.ep_world_size,
-            given.moe_expert_num,
-            given.shared_expert_rank_num,
-            given.shared_expert_num,
-        ),
-        mask=given.x_active_mask,
-        shared=given.shared_expert_x,
-        specials=(given.zero_expert_num, given.copy_expert_num, given.const_expert_num),
-        ori_x=given.ori_x,
-        constants=(given.const_expert_alpha_1, given.const_expert_alpha_2, given.const_expert_v),
-    )
+    total = combine_rows(operator, given, given.assist_info_for_combine)
     return total.to(given.expand_x.dtype)
 
 
@@ -311,28 +285,7 @@ def npu_moe_distribute_combine_add_rms_norm(
         given.weight_scale,
         given.group_list,
     )
-    total = combine_rows(
-        operator,
-        *(
-            given.expand_x,
-            given.expert_ids,
-            given.expand_idx,
-            given.ep_send_counts,
-            given.expert_scales,
-        ),
-        RankGroup(given.group_ep, given.ep_world_size, given.ep_rank_id),
-        places_of(
-            given.ep_world_size,
-            given.moe_expert_num,
-            given.shared_expert_rank_num,
-            given.shared_expert_num,
-        ),
-        mask=given.x_active_mask,
-        shared=given.shared_expert_x,
-        specials=(given.zero_expert_num, given.copy_expert_num, given.const_expert_num),
-        ori_x=given.ori_x,
-        constants=(given.const_expert_alpha_1, given.const_expert_alpha_2, given.const_expert_v),
-    )
+    total = combine_rows(operator, given, given.expand_idx)
     x = total.unsqueeze(1) + working(given.residual_x).reshape(len(total), 1, -1)
     y, rstd = rms_of(x, given.gamma, given.norm_eps)
     return y.to(given.expand_x.dtype), rstd.float(), x.to(given.expand_x.dtype)

@@ -148,7 +148,7 @@ def npu_moe_finalize_routing(given: ReferenceArguments) -> Tensor:
         if (given.drop_pad_mode or 0) < 2
         else index.reshape(-1, count)
     )
-    chosen = rows[table.clamp(min=0)] * (table >= 0).unsqueeze(-1)
+    chosen: Tensor = rows[table.clamp(min=0)] * (table >= 0).unsqueeze(-1)
     if given.bias is not None and given.export_for_source_row is not None:
         chosen = chosen + working(given.bias)[given.export_for_source_row.long()]
     if given.scales is not None:

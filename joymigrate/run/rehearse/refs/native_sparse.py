@@ -81,6 +81,7 @@ def npu_nsa_compress_grad(
 )
 def npu_nsa_compress_infer(given: ReferenceArguments) -> Tensor:
     """The window that each sequence has just completed, into its slot of the cache."""
+    cache: Tensor = given.cache
     if given.block_table is None:
         raise Unsimulated("npu_nsa_compress_infer", "keys without a block table")
     for batch, length in enumerate(given.actual_seq_len or []):
@@ -91,8 +92,8 @@ def npu_nsa_compress_infer(given: ReferenceArguments) -> Tensor:
             over:
         ]
         window = torch.einsum("wnd,wn->nd", working(keys), working(given.weight))
-        given.cache[int(given.slot_mapping[batch])] = window.to(given.cache.dtype)
-    return given.cache
+        cache[int(given.slot_mapping[batch])] = window.to(cache.dtype)
+    return cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +291,7 @@ def npu_nsa_select_attention_infer(given: ReferenceArguments) -> Tensor:
     if given.block_table is None:
         raise Unsimulated("npu_nsa_select_attention_infer", "keys without a table")
     lengths = [int(one) for one in given.actual_seq_kvlen or []]
-    rows = given.query.unflatten(-1, (given.head_num, -1)) if given.layout == "BSH" else given.query  # type: ignore[no-untyped-call]
+    rows = given.query.unflatten(-1, (given.head_num, -1)) if given.layout == "BSH" else given.query
     rows = rows if given.layout == "TND" else rows.flatten(0, 1)
     blocks = given.topk_indices.reshape(len(rows), given.key_value_head_num, -1)
     ends = list(given.actual_seq_qlen) if given.layout == "TND" and given.actual_seq_qlen else None

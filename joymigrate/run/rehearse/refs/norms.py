@@ -83,13 +83,6 @@ def npu_add_rms_norm_v2(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float) -
     return rstd
 
 
-@reference("npu_add_rms_norm_v2_functional", source=META.format("npu_add_rms_norm_v2_functional"))
-def npu_add_rms_norm_v2_functional(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float) -> Three:
-    """Reciprocal rms, then what the in-place form leaves in x1 and x2."""
-    y, rstd, total = npu_add_rms_norm(x1, x2, gamma, epsilon)
-    return rstd, y, total
-
-
 @reference("npu_add_rms_norm_cast", source=META.format("npu_add_rms_norm_cast"))
 def npu_add_rms_norm_cast(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float) -> Four:
     """Normalised sum in float32 and in x1's dtype, reciprocal rms, and the sum."""

@@ -170,10 +170,11 @@ def npu_quant_mm_reduce_scatter(given: ReferenceArguments) -> tuple[Tensor, Tens
     return mine.to(torch_dtype(given.y_dtype, given.self.dtype, operator)), torch.empty(0)
 
 
-def real(
-    operator: str, x: Maybe, scale: Maybe, code: int | None, mode: int | None, axis: int
-) -> Maybe:
+def real(operator: str, given: ReferenceArguments, name: str, axis: int) -> Maybe:
     """Numbers of a block format, whose blocks of 32 lie along an axis, as float32."""
+    x, scale, code, mode = (
+        getattr(given, name + part) for part in ("", "_scale", "_dtype", "_quant_mode")
+    )
     if x is None:
         return None
     if mode != BLOCKS or scale is None:
@@ -192,17 +193,8 @@ def multiply_own(rows: Maybe, weight: Maybe, dtype: torch.dtype) -> Maybe:
 def npu_alltoallv_quant_gmm(given: ReferenceArguments) -> tuple[Tensor, Maybe, Maybe]:
     """As npu_alltoallv_gmm, of block formats; the rows travel as they are stored."""
     operator = "npu_alltoallv_quant_gmm"
-    weight = real(
-        operator,
-        given.gmm_weight,
-        given.gmm_weight_scale,
-        given.gmm_weight_dtype,
-        given.gmm_weight_quant_mode,
-        -2,
-    )
-    rows = real(
-        operator, given.gmm_x, given.gmm_x_scale, given.gmm_x_dtype, given.gmm_x_quant_mode, -1
-    )
+    weight = real(operator, given, "gmm_weight", -2)
+    rows = real(operator, given, "gmm_x", -1)
     assert weight is not None
     assert rows is not None
     counts = given.hcom, given.ep_world_size, given.send_counts, given.recv_counts
@@ -214,15 +206,8 @@ def npu_alltoallv_quant_gmm(given: ReferenceArguments) -> tuple[Tensor, Maybe, M
                                  permute_out_flag=True)[2]  # fmt: skip
     dtype = torch_dtype(given.gmm_y_dtype, torch.bfloat16, operator)
     own = multiply_own(
-        real(operator, given.mm_x, given.mm_x_scale, given.mm_x_dtype, given.mm_x_quant_mode, -1),
-        real(
-            operator,
-            given.mm_weight,
-            given.mm_weight_scale,
-            given.mm_weight_dtype,
-            given.mm_weight_quant_mode,
-            -2,
-        ),
+        real(operator, given, "mm_x", -1),
+        real(operator, given, "mm_weight", -2),
         torch_dtype(given.mm_y_dtype, dtype, operator),
     )
     return found.to(dtype), own, None if came is None else came.view(given.gmm_x.dtype)
@@ -236,17 +221,8 @@ def npu_alltoallv_quant_gmm(given: ReferenceArguments) -> tuple[Tensor, Maybe, M
 def npu_quant_gmm_alltoallv(given: ReferenceArguments) -> tuple[Tensor, Maybe]:
     """As npu_gmm_alltoallv, of block formats."""
     operator = "npu_quant_gmm_alltoallv"
-    weight = real(
-        operator,
-        given.gmm_weight,
-        given.gmm_weight_scale,
-        given.gmm_weight_dtype,
-        given.gmm_weight_quant_mode,
-        -2,
-    )
-    rows = real(
-        operator, given.gmm_x, given.gmm_x_scale, given.gmm_x_dtype, given.gmm_x_quant_mode, -1
-    )
+    weight = real(operator, given, "gmm_weight", -2)
+    rows = real(operator, given, "gmm_x", -1)
     assert rows is not None
     assert weight is not None
     found = npu_gmm_alltoallv(
@@ -254,15 +230,8 @@ def npu_quant_gmm_alltoallv(given: ReferenceArguments) -> tuple[Tensor, Maybe]:
     )[0]
     dtype = torch_dtype(given.gmm_y_dtype, torch.bfloat16, operator)
     own = multiply_own(
-        real(operator, given.mm_x, given.mm_x_scale, given.mm_x_dtype, given.mm_x_quant_mode, -1),
-        real(
-            operator,
-            given.mm_weight,
-            given.mm_weight_scale,
-            given.mm_weight_dtype,
-            given.mm_weight_quant_mode,
-            -2,
-        ),
+        real(operator, given, "mm_x", -1),
+        real(operator, given, "mm_weight", -2),
         torch_dtype(given.mm_y_dtype, dtype, operator),
     )
     return found.to(dtype), own

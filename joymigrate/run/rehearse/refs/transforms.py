@@ -47,7 +47,7 @@ def stft_backward(given: ReferenceArguments) -> Tensor:
         else torch.view_as_complex(given.grad_output.contiguous())
     )
     with autograd_enabled():
-        leaf = given.x.detach().clone().requires_grad_()
+        leaf: Tensor = given.x.detach().clone().requires_grad_()
         found = torch.stft(
             leaf,
             given.n_fft,
@@ -59,5 +59,5 @@ def stft_backward(given: ReferenceArguments) -> Tensor:
             onesided=given.onesided,
             return_complex=True,
         )
-        (grad,) = torch.autograd.grad(found, leaf, wanted.clone())
-    return grad.detach()
+        grad = torch.autograd.grad(found, leaf, wanted.clone())
+    return grad[0].detach()
