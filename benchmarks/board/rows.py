@@ -1,4 +1,8 @@
-"""The board's rows: one JSON file each, written atomically, so that a shard can go on."""
+"""The board's rows: a file with one line of JSON each, written atomically: a shard can go on.
+
+The newest try and the first one; a run on another release writes to a folder of its own, which
+`report --against` reads and nobody keeps.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +47,7 @@ def save(folder: Path, row: Mapping[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{row['name']}.json"
     part = path.with_suffix(".part")
-    part.write_text(json.dumps(row, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    part.write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
     os.replace(part, path)
 
 
