@@ -1,12 +1,20 @@
-"""What commands answer: one registry of formats, and one way to write a document in any of them."""
+"""What commands answer: one registry of formats, and one way to write a document in any of them.
+
+A command decorated with `answers` has `--format` and `-o`, and returns an `Answer`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
+from joymigrate.cli._common_options import FORMAT, OUTPUT
 from joymigrate.cli._output import emit, one_of
+from joymigrate.errors import Exit
 
 # Every document has these: its own text, its JSON, and what the renderers make of its blocks.
 ALWAYS = ("text", "json", "md", "html")
@@ -16,10 +24,66 @@ MORE: Mapping[str, tuple[str, ...]] = {
     "advice": ("sarif",),
     "journey": ("junit",),
 }
+OPTIONS = tuple(
+    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+    for name, default, kind in (("form", FORMAT, str), ("output", OUTPUT, Path | None))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command found: a document with its `schema`, and what a terminal shows of it.
+
+    Markdown and pages show all fields of the document as tables, unless `own` says how one of
+    these formats, or another one, looks. `code` is the exit code; True is `Exit.FOUND`.
+    """
+
+    document: Mapping[str, Any]
+    text: str
+    code: int = Exit.OK
+    own: Mapping[str, Callable[[], str]] = field(default_factory=dict)
+
+
+def answers(noun: str) -> Callable[[Callable[..., Answer]], Callable[..., int]]:
+    """A command that answers with documents of one kind: `scan` of `joymigrate.scan/1`.
+
+    It gets `--format` and `-o`. An unknown format is an error before anything is done.
+    """
+
+    def wrap(command: Callable[..., Answer]) -> Callable[..., int]:
+        hints = get_type_hints(command, include_extras=True)
+        own = [
+            one.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+            for name, one in inspect.signature(command).parameters.items()
+        ]
+
+        @functools.wraps(command)
+        def run(form: str, output: Path | None, **words: Any) -> int:
+            check_format(form, noun)
+            answer = command(**words)
+            if form in answer.own:
+                emit(answer.own[form](), output)
+            else:
+                write_answer(answer.document, form, answer.text, output)
+            return int(answer.code)
+
+        return with_parameters(run, [*own, *OPTIONS])
+
+    return wrap
+
+
+def with_parameters(
+    command: Callable[..., int], parameters: list[inspect.Parameter]
+) -> Callable[..., int]:
+    """The command with these parameters in the eyes of typer."""
+    vars(command).pop("__wrapped__")  # typer reads the signature of what is wrapped otherwise
+    vars(command)["__signature__"] = inspect.Signature(parameters)
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    return command
 
 
 def formats_of(noun: str) -> tuple[str, ...]:
-    """The formats of one kind of document: `scan` of `joymigrate.scan/1`."""
+    """The formats of one kind of document."""
     from joymigrate.report import tables
 
     return (*ALWAYS, *MORE.get(noun, ()), *(tables.FORMATS if noun in tables.ROWS else ()))
@@ -33,10 +97,7 @@ def check_format(form: str, noun: str) -> str:
 def write_answer(
     document: Mapping[str, Any], form: str, text: str, output: Path | None = None
 ) -> None:
-    """Write a document with its `schema` in a format that `check_format` let pass.
-
-    `text` is what a terminal shows of it; Markdown and pages show all its fields as tables.
-    """
+    """Write a document in a format that `check_format` let pass."""
     from joymigrate.report import documents, json_, tables
 
     if form in tables.FORMATS:

@@ -8,11 +8,10 @@ from typing import Any
 
 import typer
 
-from joymigrate.cli._answers import check_format, write_answer
-from joymigrate.cli._common_options import FORMAT, OUTPUT
+from joymigrate.cli._answers import Answer, answers
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import user
-from joymigrate.errors import Exit, JoyError
+from joymigrate.errors import JoyError
 
 ADDRESS = typer.Option(None, "--address", help="Ray cluster; default: RAY_ADDRESS, else local.")
 WHY = typer.Option("", "--why", help="A reason, for those who ask later.")
@@ -58,60 +57,56 @@ def ask(address: str | None, method: str, *arguments: Any) -> Any:
     return connect.ControllerClient(connect.attach(address)).ask(method, *arguments)
 
 
-def give(address: str | None, form: str, verb: str, **more: Any) -> int:
+def give(address: str | None, verb: str, **more: Any) -> Answer:
     """Give an order and say what it did."""
     from joymigrate.run.cluster.controller.orders import ClusterOrder
 
-    check_format(form, "order")
-    answer = ask(address, "order", ClusterOrder(verb, user(), time.time(), **more))
-    show_effect(answer, form)
-    return Exit.OK
+    return effect(ask(address, "order", ClusterOrder(verb, user(), time.time(), **more)))
 
 
-def show_effect(answer: dict[str, Any], form: str) -> None:
+def effect(answer: dict[str, Any]) -> Answer:
     """What an order did at once."""
     moved = [f"{name}: {word}\n" for word in ("stopped", "started") for name in answer[word]]
-    write_answer(answer, form, "".join([*moved, f"Done: {answer['order']}.\n"]))
+    return Answer(answer, "".join([*moved, f"Done: {answer['order']}.\n"]))
 
 
-def cordon(
-    node: str = NODE, why: str = WHY, address: str | None = ADDRESS, form: str = FORMAT
-) -> int:
+@answers("order")
+def cordon(node: str = NODE, why: str = WHY, address: str | None = ADDRESS) -> Answer:
     """Let nothing new start on a node; what runs there runs on."""
-    return give(address, form, "cordon", node=node, why=why)
+    return give(address, "cordon", node=node, why=why)
 
 
-def drain(
-    node: str = NODE, why: str = WHY, address: str | None = ADDRESS, form: str = FORMAT
-) -> int:
+@answers("order")
+def drain(node: str = NODE, why: str = WHY, address: str | None = ADDRESS) -> Answer:
     """Let nothing new start on a node, and send its gangs back to wait for other cards."""
-    return give(address, form, "drain", node=node, why=why)
+    return give(address, "drain", node=node, why=why)
 
 
-def undrain(node: str = NODE, address: str | None = ADDRESS, form: str = FORMAT) -> int:
+@answers("order")
+def undrain(node: str = NODE, address: str | None = ADDRESS) -> Answer:
     """Let a drained or cordoned node take work again."""
-    return give(address, form, "undrain", node=node)
+    return give(address, "undrain", node=node)
 
 
+@answers("order")
 def fail(
     node: str = NODE,
     ids: str = typer.Argument(..., help="Card ids: 3 or 0,1,2."),
     why: str = WHY,
     address: str | None = ADDRESS,
-    form: str = FORMAT,
-) -> int:
+) -> Answer:
     """Take cards out of use; the gangs on them wait again."""
-    return give(address, form, "fail", node=node, cards=card_ids(ids), why=why)
+    return give(address, "fail", node=node, cards=card_ids(ids), why=why)
 
 
+@answers("order")
 def heal(
     node: str = NODE,
     ids: str = typer.Argument("", help="Card ids; default: all failed ones of the node."),
     address: str | None = ADDRESS,
-    form: str = FORMAT,
-) -> int:
+) -> Answer:
     """Take failed cards into use again."""
-    return give(address, form, "heal", node=node, cards=card_ids(ids))
+    return give(address, "heal", node=node, cards=card_ids(ids))
 
 
 def card_ids(text: str) -> tuple[int, ...]:
@@ -122,35 +117,37 @@ def card_ids(text: str) -> tuple[int, ...]:
         raise JoyError(f"'{text}' is no list of card ids", help="for example 0,1,2") from error
 
 
-def hold(job: str = JOB, why: str = WHY, address: str | None = ADDRESS, form: str = FORMAT) -> int:
+@answers("order")
+def hold(job: str = JOB, why: str = WHY, address: str | None = ADDRESS) -> Answer:
     """Keep a waiting job from starting until it is released."""
-    return give(address, form, "hold", job=job, why=why)
+    return give(address, "hold", job=job, why=why)
 
 
-def release(job: str = JOB, address: str | None = ADDRESS, form: str = FORMAT) -> int:
+@answers("order")
+def release(job: str = JOB, address: str | None = ADDRESS) -> Answer:
     """Let a held job wait for cards again."""
-    return give(address, form, "release", job=job)
+    return give(address, "release", job=job)
 
 
+@answers("order")
 def requeue(
     job: str = JOB,
     keep: bool = typer.Option(False, "--hold", help="Hold it, so that it does not start again."),
     why: str = WHY,
     address: str | None = ADDRESS,
-    form: str = FORMAT,
-) -> int:
+) -> Answer:
     """Stop a running job and let it wait again, in its place in line."""
-    return give(address, form, "requeue", job=job, why=why, hold=keep)
+    return give(address, "requeue", job=job, why=why, hold=keep)
 
 
+@answers("order")
 def priority(
     job: str = JOB,
     value: int = typer.Argument(..., help="The new priority; higher goes first."),
     address: str | None = ADDRESS,
-    form: str = FORMAT,
-) -> int:
+) -> Answer:
     """Give a waiting or running job another priority."""
-    return give(address, form, "priority", job=job, priority=value)
+    return give(address, "priority", job=job, priority=value)
 
 
 def execute(
@@ -171,43 +168,37 @@ def execute(
     return int(code)
 
 
-def explain(job: str = JOB, address: str | None = ADDRESS, form: str = FORMAT) -> int:
+@answers("reason")
+def explain(job: str = JOB, address: str | None = ADDRESS) -> Answer:
     """Say why a job waits, what is enough for it to start, and when that will be."""
     from joymigrate.report import cluster as report
 
-    check_format(form, "reason")
     data = ask(address, "explain", job)
-    write_answer(data, form, report.reason(data))
-    return Exit.OK
+    return Answer(data, report.reason(data))
 
 
+@answers("history")
 def history(
     job: str = typer.Argument("", help="A job's name; default: everything."),
     lines: int = LINES,
     address: str | None = ADDRESS,
-    form: str = FORMAT,
-    output: Path | None = OUTPUT,
-) -> int:
+) -> Answer:
     """Show what has happened, when, and who ordered it: the log of the controller."""
     from joymigrate.report import cluster as report
 
-    check_format(form, "history")
     facts = ask(address, "history", job, lines)
     data = {"schema": "joymigrate.history/1", "facts": facts}
-    write_answer(data, form, report.history(facts), output)
-    return Exit.OK
+    return Answer(data, report.history(facts))
 
 
+@answers("usage")
 def usage(
     days: float = typer.Option(30.0, "--days", help="How far back, in days."),
     address: str | None = ADDRESS,
-    form: str = FORMAT,
-    output: Path | None = OUTPUT,
-) -> int:
+) -> Answer:
     """Count card-hours, starts and waits by user, queue and kind of server."""
     from joymigrate.report import cluster as report
 
-    check_format(form, "usage")
     if not 0 < days <= MOST_DAYS:
         raise JoyError(f"--days is {days:g}", help=f"above 0 and at most {MOST_DAYS}")
     until = time.time()
@@ -215,43 +206,37 @@ def usage(
     uses, shares = ask(address, "usage", since, until), ask(address, "shares")
     data = {"schema": "joymigrate.usage/1", "since": since, "until": until, "uses": uses}
     data["shares"] = shares
-    write_answer(data, form, report.usage(uses, shares), output)
-    return Exit.OK
+    return Answer(data, report.usage(uses, shares))
 
 
-def quota_show(address: str | None = ADDRESS, form: str = FORMAT) -> int:
+@answers("quota")
+def quota_show(address: str | None = ADDRESS) -> Answer:
     """Show every queue's limits and what it uses of them."""
     from joymigrate.report import cluster as report
 
-    check_format(form, "quota")
     data = ask(address, "quota")
-    write_answer(data, form, report.quotas(data))
-    return Exit.OK
+    return Answer(data, report.quotas(data))
 
 
+@answers("quota-change")
 def quota_diff(
     file: Path = typer.Argument(..., help="A file with the other queues, with or without jobs."),
     address: str | None = ADDRESS,
-    form: str = FORMAT,
-) -> int:
+) -> Answer:
     """Say what other queues would change: which keys, who would be stopped, who would start."""
     from joymigrate.report import cluster as report
 
-    check_format(form, "quota-change")
     data = ask(address, "compare_quotas", queues_of(file))
-    write_answer(data, form, report.quota_change(data))
-    return Exit.FOUND if data["changes"] else Exit.OK
+    return Answer(data, report.quota_change(data), code=bool(data["changes"]))
 
 
+@answers("order")
 def quota_apply(
     file: Path = typer.Argument(..., help="A file with the other queues, with or without jobs."),
     address: str | None = ADDRESS,
-    form: str = FORMAT,
-) -> int:
+) -> Answer:
     """Put the queues of a file into force; `quota diff` says beforehand what that does."""
-    check_format(form, "order")
-    show_effect(ask(address, "set_quotas", queues_of(file), user()), form)
-    return Exit.OK
+    return effect(ask(address, "set_quotas", queues_of(file), user()))
 
 
 def queues_of(file: Path) -> Any:

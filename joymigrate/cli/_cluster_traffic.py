@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from joymigrate.cli._answers import check_format, write_answer
+from joymigrate.cli._answers import Answer, answers, check_format, write_answer
 from joymigrate.cli._cluster_orders import ADDRESS
 from joymigrate.cli._common_options import FORMAT, OUTPUT
 from joymigrate.cli._output import emit, one_of, talk, user
@@ -173,6 +173,7 @@ def keep_live(
     return Exit.OK
 
 
+@answers("forecast")
 def forecast(
     traffic: Path = typer.Option(
         ..., "--traffic", help="Record (CSV: at,rate) of ten days or more."
@@ -182,14 +183,11 @@ def forecast(
     per_replica: int = typer.Option(1, "--cards-per-replica", help="Cards of one replica."),
     days: int = typer.Option(90, "--days", help="How far to look ahead."),
     level: float = typer.Option(0.9, "--interval", help="Share of outcomes the interval holds."),
-    form: str = FORMAT,
-    output: Path | None = OUTPUT,
-) -> int:
+) -> Answer:
     """Say when a service needs more cards than there are, and how many to buy, with an interval."""
     from joymigrate.report import cluster as report
     from joymigrate.run.cluster import forecast as foretelling
 
-    check_format(form, "forecast")
     if target <= 0 or cards < 0 or per_replica < 1 or not 1 <= days <= 1000 or not 0 < level < 1:
         raise JoyError(
             f"target {target:g}, cards {cards}, per replica {per_replica}, days {days}, "
@@ -209,5 +207,4 @@ def forecast(
         "backtest": dataclasses.asdict(test),
         "needed": [dataclasses.asdict(span) for span in found.days],
     }
-    write_answer(data, form, report.forecast(data), output)
-    return Exit.OK
+    return Answer(data, report.forecast(data))

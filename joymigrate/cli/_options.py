@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, get_type_hints
 
+from joymigrate.cli._answers import with_parameters
+
 
 def spread(command: Callable[..., int]) -> Callable[..., int]:
     """The command with each parameter that is a dataclass replaced by the fields of it.
@@ -43,10 +45,7 @@ def spread(command: Callable[..., int]) -> Callable[..., int]:
         }
         return command(**made, **words)
 
-    vars(run).pop("__wrapped__")  # typer reads the signature of what is wrapped otherwise
-    vars(run)["__signature__"] = inspect.Signature(parameters)
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
+    return with_parameters(run, parameters)
 
 
 def as_parameter(field: Field[Any], annotation: Any) -> inspect.Parameter:

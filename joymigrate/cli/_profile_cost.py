@@ -6,13 +6,14 @@ from pathlib import Path
 
 import typer
 
-from joymigrate.cli._answers import check_format, write_answer
-from joymigrate.cli._common_options import FORMAT, OUTPUT, TO
-from joymigrate.errors import Exit, JoyError
+from joymigrate.cli._answers import Answer, answers
+from joymigrate.cli._common_options import TO
+from joymigrate.errors import JoyError
 
 NEEDS = ("extra:torch",)
 
 
+@answers("cost")
 def command(
     trace: Path = typer.Argument(..., metavar="TRACE", help="A recording, or a trace with shapes."),
     to: str | None = TO,
@@ -22,9 +23,7 @@ def command(
     ),
     cards: str = typer.Option("", "--cards", help="Numbers of cards, such as 8,64."),
     step_ms: float | None = typer.Option(None, "--step-ms", help="A measured step, for its MFU."),
-    form: str = FORMAT,
-    output: Path | None = OUTPUT,
-) -> int:
+) -> Answer:
     """Say how fast one recorded step can be at best: FLOPs, bytes and launches against peaks."""
     from joymigrate import chips, config
     from joymigrate.cli._output import one_of
@@ -33,7 +32,6 @@ def command(
     from joymigrate.profile.diff import read
     from joymigrate.report import cost as report
 
-    check_format(form, "cost")
     if dtype is not None:
         one_of(dtype, FLOATING, "--dtype")
     if step_ms is not None and not step_ms > 0:
@@ -45,8 +43,7 @@ def command(
         work, peaks, cards=numbers(cards), measured_us=step_ms * 1000 if step_ms else None
     )
     document = report.document(found, chip=chip.name, trace=str(trace))
-    write_answer(document, form, report.text(found, chip=chip.name, trace=str(trace)), output)
-    return Exit.OK
+    return Answer(document, report.text(found, chip=chip.name, trace=str(trace)))
 
 
 def numbers(text: str) -> list[int]:

@@ -6,17 +6,15 @@ from pathlib import Path
 
 import typer
 
-from joymigrate.cli._common_options import OUTPUT, TO
-from joymigrate.cli._output import emit, one_of
-from joymigrate.errors import Exit, JoyError
-
-FORMATS = ("text", "json")
+from joymigrate.cli._answers import Answer, answers
+from joymigrate.cli._common_options import TO
+from joymigrate.errors import JoyError
 
 
+@answers("port")
 def command(
     paths: list[Path] = typer.Argument(..., metavar="PATH...", help="Source files or folders."),
     to: str | None = TO,
-    form: str = typer.Option("text", "--format", help="text or json."),
     skeleton: Path | None = typer.Option(
         None, "--skeleton", metavar="DIR", help="Write a reference and a test per bound operator."
     ),
@@ -32,14 +30,12 @@ def command(
         metavar="DIR",
         help="A folder with the chip's own Triton, unpacked: its front end takes each variant.",
     ),
-    output: Path | None = OUTPUT,
-) -> int:
+) -> Answer:
     """Judge every @triton.jit kernel in PATH, list bound CUDA operators, write variants."""
     from joymigrate import chips
     from joymigrate.profile import port
     from joymigrate.report import port as report
 
-    one_of(form, FORMATS, "--format")
     chip = chips.target(to)
     known = port.load(chip)
     found = port.check(paths, known)
@@ -51,6 +47,5 @@ def command(
     variants = (
         port.port_files(paths, known, write, proves=prove, compiler=compiler) if write else []
     )
-    render = report.as_json if form == "json" else report.as_text
-    emit(render(found, operators, chip.name, known, variants), output)
-    return Exit.OK
+    said = found, operators, chip.name, known, variants
+    return Answer(report.document(*said), report.text(*said))

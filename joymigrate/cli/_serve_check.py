@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
-from joymigrate.cli._output import emit
+from joymigrate.cli._answers import write_answer
 from joymigrate.cli._serve_model import ServeOptions, engine_options
 from joymigrate.cli._serve_options import PreflightOptions
 from joymigrate.errors import Exit
@@ -28,12 +27,7 @@ def check(start: ServeOptions, asked: PreflightOptions) -> int:
         start.language.template, start.language.generation, start.language.override,
     )  # fmt: skip
     found = look(wanted)
-    text = (
-        json.dumps(found.to_json(), ensure_ascii=False, indent=1)
-        if asked.format == "json"
-        else lines(found)
-    )
-    emit(text + "\n", asked.output)
+    write_answer(found.to_json(), asked.format, lines(found) + "\n", asked.output)
     return Exit.OK if found else Exit.FOUND
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from typer import Option
 
+from joymigrate.cli._answers import Answer
 from joymigrate.errors import Exit, JoyError
 
 
@@ -31,8 +32,8 @@ class RankingReplay:
     key: Annotated[str, Option("--key", envvar="JOYMIGRATE_API_KEY", help="Of both servers.")] = ""
 
 
-def run(asked: RankingReplay, format: str, output: Path | None) -> int:
-    """Replay, print, and say by the exit code whether both rank alike."""
+def run(asked: RankingReplay) -> Answer:
+    """Replay; the exit code says whether both rank alike."""
     if asked.requests is None:
         raise JoyError("what to replay is missing", help="--replay FILE")
     for url, option in ((asked.baseline, "--baseline"), (asked.target, "--target")):
@@ -42,7 +43,6 @@ def run(asked: RankingReplay, format: str, output: Path | None) -> int:
     from joymigrate.extras import need
 
     need("serve", "aiohttp", "orjson", what="a drill")
-    from joymigrate.run.serve.gateway import show
     from joymigrate.run.serve.ranking import drill
     from joymigrate.verify.model import Outcome
     from joymigrate.verify.task import TaskQuestion
@@ -57,5 +57,5 @@ def run(asked: RankingReplay, format: str, output: Path | None) -> int:
         logits=asked.logits, concurrency=asked.concurrency, rounds=asked.rounds, key=asked.key,
         answers=asked.answers,
     )  # fmt: skip
-    show.emit(show.as_json(found) if format == "json" else drill.text(found), output)
-    return {Outcome.PASS: Exit.OK, Outcome.FAIL: Exit.FOUND}.get(outcome, Exit.INCONCLUSIVE)
+    code = {Outcome.PASS: Exit.OK, Outcome.FAIL: Exit.FOUND}.get(outcome, Exit.INCONCLUSIVE)
+    return Answer(found, drill.text(found) + "\n", code)

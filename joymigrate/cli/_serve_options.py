@@ -214,7 +214,9 @@ class PreflightOptions:
     sku: Annotated[
         str | None, Option("--sku", help="With --check: the model of the card.")
     ] = None  # fmt: skip
-    format: Annotated[str, Option("--format", help="With --check: text or json.")] = "text"
+    format: Annotated[str, Option("--format", help="With --check: text, json, md or html.")] = (
+        "text"
+    )
     output: Annotated[
         Path | None,
         Option("-o", "--output", metavar="FILE", help="With --check: write it to a file."),

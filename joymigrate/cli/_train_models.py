@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import typer
 
-from joymigrate.errors import Exit
+from joymigrate.cli._answers import Answer, answers
 
 MARKS = {"pass": "yes", "fail": "no", "skipped": "-"}
 
@@ -19,6 +16,7 @@ def register(app: typer.Typer) -> None:
     app.command("models")(models)
 
 
+@answers("models")
 def models(
     family: list[str] = typer.Option([], "--family", help="Only this family (repeatable)."),
     kind: list[str] = typer.Option(
@@ -30,21 +28,19 @@ def models(
         False, "--layouts", help="Also step on two processes: ddp, fsdp, tp, pp (slow)."
     ),
     names: bool = typer.Option(False, "--list", help="Only names, nothing is verified."),
-    form: str = typer.Option("text", "--format", help="text or json."),
-    output: Path | None = typer.Option(None, "-o", "--output", help="Write to a file."),
-) -> int:
+) -> Answer:
     """List model families with what was verified: built on meta, one step, layouts."""
-    from joymigrate.cli._output import Progress, emit, one_of, talk
+    from joymigrate.cli._output import Progress, one_of, talk
     from joymigrate.cli._train_extra import need_extra
     from joymigrate.run.train import families, family_kinds, family_layouts
 
     need_extra()
-    chosen = one_of(form, ("text", "json"), "--format")
     for wish in kind:
         one_of(wish, family_kinds.ALL_KINDS, "--kind")
     if names:
-        emit("".join(f"{one.task}\t{one.family}\n" for one in families.list_families()), output)
-        return Exit.OK
+        found = families.list_families()
+        lines = [f"{one.task}\t{one.family}\n" for one in found]
+        return Answer(families.document(found), "".join(lines))
     with Progress("verifying") as bar:
 
         def tell(line: str) -> None:
@@ -54,9 +50,6 @@ def models(
         found = families.survey(family, kind, tell)
     if layouts:
         found = family_layouts.survey(found, lambda line: talk([line]))
-    if chosen == "json":
-        emit(json.dumps(families.document(found), indent=1) + "\n", output)
-        return Exit.OK
     lines = [f"{'family':<28} {'task':<14} meta step packing layouts            reason"]
     for one in found:
         built = "yes" if one.meta else "no"
@@ -66,9 +59,9 @@ def models(
             f"{PACKING[one.packing]:<7} {shown:<18} "
             f"{one.reason or ''}".rstrip()
         )
-    count = families.document(found)["summary"]
+    document = families.document(found)
+    count = document["summary"]
     lines.append(
         f"{count['families']} families, {count['meta']} built, {count['step']} stepped on the CPU"
     )
-    emit("\n".join(lines) + "\n", output)
-    return Exit.OK
+    return Answer(document, "\n".join(lines) + "\n")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from joymigrate.cli._answers import Answer, answers
 from joymigrate.errors import Exit
 
 if TYPE_CHECKING:
@@ -20,13 +20,12 @@ def register(app: typer.Typer) -> None:
     app.command("storage")(storage)
 
 
-def tasks(form: str = typer.Option("text", "--format", help="text or json.")) -> int:
+@answers("tasks")
+def tasks() -> Answer:
     """List what can be learned: here, and through other trainers (--engine)."""
-    from joymigrate.cli._output import emit, one_of
     from joymigrate.run.train import engines
     from joymigrate.run.train import tasks as known
 
-    chosen = one_of(form, ("text", "json"), "--format")
     made = {name: engines.find(name).tasks for name in engines.names()}
     own = known.names()
     every = sorted({*own, *(task for names in made.values() for task in names)})
@@ -39,31 +38,22 @@ def tasks(form: str = typer.Option("text", "--format", help="text or json.")) ->
         }
         for name in every
     ]
-    if chosen == "json":
-        emit(json.dumps({"schema": "joymigrate.tasks/1", "tasks": rows}, indent=1) + "\n")
-        return Exit.OK
     lines = []
     for row in rows:
         through = ", ".join(engine for engine in made if row["task"] in made[engine])
         where = "here" if row["own"] else "engine"
         lines.append(f"{row['task']:<22} {where:<7} {through:<30} {row['record'] or ''}".rstrip())
     lines.append(f"{len(rows)} tasks, {len(own)} trained here; the others by the engines named")
-    emit("\n".join(lines) + "\n")
-    return Exit.OK
+    return Answer({"schema": "joymigrate.tasks/1", "tasks": rows}, "\n".join(lines) + "\n")
 
 
-def storage(
-    run: Path = typer.Argument(..., help="The run folder."),
-    form: str = typer.Option("text", "--format", help="text or json."),
-) -> int:
+@answers("storage")
+def storage(run: Path = typer.Argument(..., help="The run folder.")) -> Answer:
     """Bytes of a run's token cache and checkpoints, and if equal content were stored once."""
-    from joymigrate.cli._output import emit, one_of
     from joymigrate.run.train import storage as measuring
 
-    chosen = one_of(form, ("text", "json"), "--format")
     found = measuring.storage(run)
-    emit(measuring.text(found) if chosen == "text" else json.dumps(found, indent=1) + "\n")
-    return Exit.OK
+    return Answer(found, measuring.text(found))
 
 
 def elsewhere(job: Job, engine: str, *, show: bool) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import typer
 
+from joymigrate.cli._answers import Answer, answers
 from joymigrate.errors import Exit, JoyError
 
 
@@ -72,6 +72,7 @@ def histories(
     return Exit.OK
 
 
+@answers("published")
 def versions(
     place: str = typer.Argument(..., help="A folder, or redis://HOST:PORT/DB#PREFIX."),
     verify: bool = typer.Option(False, "--verify", help="Read every file and compare its hash."),
@@ -79,14 +80,12 @@ def versions(
     prune: int | None = typer.Option(
         None, "--prune", min=1, help="Keep so many snapshots and what lies behind the oldest."
     ),
-    form: str = typer.Option("text", "--format", help="text or json."),
-) -> int:
+) -> Answer:
     """List the published versions of a model that keeps learning; check, compact, prune."""
-    from joymigrate.cli._output import emit, one_of, talk
+    from joymigrate.cli._output import talk
     from joymigrate.extras import need
     from joymigrate.run.train.formats import versions as published
 
-    chosen = one_of(form, ("text", "json"), "--format")
     need("rec", "torch", "safetensors", what="train versions")
     store = published.open_versions(place)
     links = published.chain(store)
@@ -99,16 +98,13 @@ def versions(
         gone = published.prune(store, prune)
         talk([f"{len(gone)} forms removed"])
     rows = [published.summary(store.manifest(*one)) for one in store.forms()]
-    if chosen == "json":
-        emit(json.dumps({"schema": "joymigrate.published/1", "versions": rows}, indent=1) + "\n")
-        return Exit.OK
     lines = [
         f"{row['version']:>8} {row['form']:<8} {row['bytes']:>12,} bytes  "
         f"{row['rows_changed']:>9,} rows  samples to {row['samples']:,}"
         for row in rows
     ]
-    emit("\n".join(lines) + "\n")
-    return Exit.OK
+    document = {"schema": "joymigrate.published/1", "versions": rows}
+    return Answer(document, "\n".join(lines) + "\n")
 
 
 def ids(

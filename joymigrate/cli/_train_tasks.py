@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from joymigrate.cli._answers import Answer, answers, check_format, write_answer
+from joymigrate.cli._common_options import FORMAT
 from joymigrate.errors import Exit, JoyError
 
 if TYPE_CHECKING:
@@ -32,15 +34,14 @@ STEP = typer.Option(None, "--step", help="Which checkpoint (default: the newest)
 DEVICE = typer.Option(None, "--device", help="auto, cpu, cuda or a chip.")
 
 
+@answers("shown")
 def show(
     job: Path = typer.Argument(..., help="The job file."),
     record: list[int] = typer.Option([], "--record", min=1, help="This record too; from 1."),
     first: int = typer.Option(3, "--first", min=0, help="Records from the beginning."),
     most: int = typer.Option(100_000, "--limit", min=1, help="Records to count over, at most."),
     sets: list[str] = typer.Option([], "--set", help="Override one key: data.max_length=64."),
-    form: str = typer.Option("text", "--format", help="text or json."),
-    output: Path | None = typer.Option(None, "-o", "--output", help="Write to a file."),
-) -> int:
+) -> Answer:
     """Show what of a job's records is read, what is learned, and what is lost and why.
 
     Exit code 1 where a record is refused: training would stop there.
@@ -48,20 +49,15 @@ def show(
     import sys
 
     from joymigrate.cli._color import use_color
-    from joymigrate.cli._output import emit, one_of
     from joymigrate.cli._train_extra import need_extra
     from joymigrate.report import record_view
     from joymigrate.run.train import job as jobs
     from joymigrate.run.train import show as showing
 
-    chosen = one_of(form, ("text", "json"), "--format")
     need_extra()
     found = showing.show(jobs.load(job, sets), record, first, most)
-    if chosen == "json":
-        emit(json.dumps(showing.document(found), indent=1, ensure_ascii=False) + "\n", output)
-    else:
-        emit(record_view.text(found, color=output is None and use_color(sys.stdout)), output)
-    return Exit.FOUND if found.refused else Exit.OK
+    text = record_view.text(found, color=use_color(sys.stdout))
+    return Answer(showing.document(found), text, code=bool(found.refused))
 
 
 def evaluate(
@@ -73,16 +69,13 @@ def evaluate(
     limit: int | None = LIMIT,
     step: int | None = STEP,
     device: str | None = DEVICE,
-    form: str = typer.Option(
-        "text", "--format", help="Of the metrics: text, json, csv or parquet."
-    ),
+    form: str = FORMAT,
 ) -> int:
     """Score a trained model on records with references; samples go to -o, metrics to stdout."""
-    from joymigrate.cli._output import emit, one_of, talk
-    from joymigrate.report import tables
+    from joymigrate.cli._output import emit, talk
     from joymigrate.run.train import evaluate as evaluating
 
-    chosen = one_of(form, ("text", "json", *tables.FORMATS), "--format")
+    check_format(form, "evaluation")
     wish = evaluating.EvaluateOptions(batch=batch, limit=limit, step=step, device=device)
     found = run(target, job, data, wish)
     if output is not None:
@@ -96,15 +89,10 @@ def evaluate(
         "skipped": found.skipped,
         "metrics": evaluating.clean(found.metrics),
     }
-    if chosen in tables.FORMATS:
-        tables.write(tables.frame_of(document), chosen, None)
-        return Exit.OK
-    if chosen == "json":
-        emit(json.dumps(document, indent=2) + "\n")
-        return Exit.OK
     width = max(map(len, [*found.metrics, "samples"]))
     lines = [f"{name:<{width}}  {value:.6g}" for name, value in found.metrics.items()]
-    emit("\n".join([f"{'samples':<{width}}  {len(found.rows)}", *lines]) + "\n")
+    text = "\n".join([f"{'samples':<{width}}  {len(found.rows)}", *lines]) + "\n"
+    write_answer(document, form, text)
     return Exit.OK
 
 

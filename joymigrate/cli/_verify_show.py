@@ -6,12 +6,12 @@ from pathlib import Path
 
 import typer
 
-from joymigrate.cli._answers import check_format, write_answer
-from joymigrate.cli._common_options import FORMAT, OUTPUT
+from joymigrate.cli._answers import Answer, answers
 
 NEEDS = ("extra:torch",)
 
 
+@answers("bundle-contents")
 def command(
     bundle: Path = typer.Argument(..., metavar="BUNDLE", help="A bundle: folder or tar."),
     privacy: bool = typer.Option(
@@ -20,9 +20,7 @@ def command(
     records: str | None = typer.Option(
         None, "--records", metavar="MODULE", help="The statistics of one module."
     ),
-    form: str = FORMAT,
-    output: Path | None = OUTPUT,
-) -> int:
+) -> Answer:
     """Show what was recorded. Hashes are checked first."""
     from joymigrate.extras import need
     from joymigrate.report import bundle as report
@@ -30,12 +28,10 @@ def command(
     from joymigrate.verify.contents import contents, data_in, records_of
 
     need("torch", "safetensors", what="reading a recording")
-    check_format(form, "bundle-contents")
     found = open_bundle(bundle)
     document = contents(found)
     if privacy:
         document = {**document, "privacy": data_in(found)}
     if records is not None:
         document = {**document, "records": records_of(found, records)}
-    write_answer(document, form, report.render(document), output)
-    return 0
+    return Answer(document, report.render(document))

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import typer
 
-from joymigrate.cli._answers import check_format, write_answer
-from joymigrate.cli._common_options import FORMAT, OUTPUT
+from joymigrate.cli._answers import Answer, answers
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, split, talk
 from joymigrate.errors import Exit, JoyError
@@ -16,24 +15,19 @@ app = group("Show, check and create chips: the data behind --to.")
 
 
 @app.command("list")
-def list_chips(
-    format: str = FORMAT,
-    output: Path | None = typer.Option(
-        None, "-o", "--output", metavar="DIR", help="Where to write (default: ./NAME)."
-    ),
-) -> int:
+@answers("chips")
+def list_chips() -> Answer:
     """Name every chip that --to accepts, with where each comes from."""
     from joymigrate.chips import all_chips
     from joymigrate.report import chips as report
 
-    check_format(format, "chips")
     chips = list(all_chips().values())
     rows = [report.row(chip) for chip in chips]
-    write_answer({"schema": report.LIST_SCHEMA, "chips": rows}, format, report.table(chips), output)
-    return Exit.OK
+    return Answer({"schema": report.LIST_SCHEMA, "chips": rows}, report.table(chips))
 
 
 @app.command("show")
+@answers("chip-facts")
 def show_chip(
     name: str | None = typer.Argument(
         None, metavar="[NAME]", help="A chip or an alias (default: the default target)."
@@ -44,68 +38,56 @@ def show_chip(
     section: list[str] | None = typer.Option(
         None, "--section", help="Only these: names, absent, environment, packages, skus, …"
     ),
-    format: str = FORMAT,
-    output: Path | None = OUTPUT,
-) -> int:
+) -> Answer:
     """Show all that is known about one chip, with sources."""
     from joymigrate.chips import origin, relate, target
     from joymigrate.report import chips as report
 
-    check_format(format, "chip-facts")
     chip = target(name)
     data = report.facts(chip, relate(origin(), chip), version)
     data = report.pick(data, split(section or []))
     document = {"schema": report.SHOW_SCHEMA, "grade": "documented", **data}
-    write_answer(document, format, report.show(data), output)
-    return Exit.OK
+    return Answer(document, report.show(data))
 
 
 @app.command("versions")
+@answers("version-matrix")
 def show_versions(
     name: str | None = typer.Argument(
         None, metavar="[NAME]", help="A chip or an alias (default: the default target)."
     ),
-    format: str = FORMAT,
-    output: Path | None = OUTPUT,
-) -> int:
+) -> Answer:
     """Show which versions of a chip's software go together, with source and date of each line."""
     import datetime
 
     from joymigrate.chips import target
     from joymigrate.report import versions as report
 
-    check_format(format, "version-matrix")
     chip = target(name)
     today = datetime.date.today()
-    if format == "md":
-        emit(report.page(chip), output)
-    else:
-        write_answer(report.as_json(chip, today), format, report.table(chip, today), output)
-    return Exit.OK
+    own = {"md": lambda: report.page(chip)}
+    return Answer(report.as_json(chip, today), report.table(chip, today), own=own)
 
 
 @app.command("validate")
+@answers("chip-problems")
 def validate_chip(
     chips: list[str] | None = typer.Argument(
         None, metavar="[NAME|PATH]...", help="Chips or folders (default: every chip)."
     ),
-    format: str = FORMAT,
-    output: Path | None = OUTPUT,
-) -> int:
+) -> Answer:
     """Check every file of a chip's folder; exit 1 when something is wrong."""
     from joymigrate.chips.validate import validate
     from joymigrate.cli import _chip_files
     from joymigrate.report import chips as report
 
-    check_format(format, "chip-problems")
     results = {
         str(folder): [*validate(folder), *_chip_files.problems(folder)]
         for folder in chip_folders(chips or [])
     }
     found = [report.plain(problem) for items in results.values() for problem in items]
     document = {"schema": report.VALIDATE_SCHEMA, "checked": [*results], "problems": found}
-    write_answer(document, format, report.problems(results), output)
-    return Exit.FOUND if any(results.values()) else Exit.OK
+    return Answer(document, report.problems(results), code=any(results.values()))
 
 
 def chip_folders(named: list[str]) -> list[Path]:
@@ -145,7 +127,9 @@ def new_chip(
     as_package: bool = typer.Option(
         False, "--as-package", help="An installable package with the entry point around it."
     ),
-    output: Path | None = OUTPUT,
+    output: Path | None = typer.Option(
+        None, "-o", "--output", metavar="DIR", help="Where to write (default: ./NAME)."
+    ),
 ) -> int:
     """Write a folder for a new chip that validates as it stands."""
     from joymigrate.chips import skeleton

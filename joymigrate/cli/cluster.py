@@ -16,7 +16,8 @@ from joymigrate.cli import (
     _cluster_orders,
     _cluster_traffic,
 )
-from joymigrate.cli._answers import check_format, write_answer
+from joymigrate.cli._answers import Answer, answers, check_format, write_answer
+from joymigrate.cli._cluster_orders import ADDRESS
 from joymigrate.cli._cluster_traffic import read_text, write_manifests
 from joymigrate.cli._common_options import FORMAT, OUTPUT
 from joymigrate.cli._groups import group
@@ -56,17 +57,14 @@ app = group("Plan, simulate and run jobs on a mixed cluster: queues, gangs, topo
 INVENTORY = typer.Option(..., "--inventory", help="Nodes and cards: YAML, JSON or a node CSV.")
 MANIFEST = typer.Option("yaml", "--format", help="yaml or json.")
 
-ADDRESS = typer.Option(None, "--address", help="Ray cluster; default: RAY_ADDRESS, else local.")
-
 
 @app.command("plan")
+@answers("plan")
 def plan(
     inventory: Path = INVENTORY,
     jobs: Path = typer.Option(..., "--jobs", help="Jobs and queues (YAML or JSON)."),
     policy: str = typer.Option("topology", "--policy", help="Placement policy."),
-    form: str = FORMAT,
-    output: Path | None = OUTPUT,
-) -> int:
+) -> Answer:
     """Say which job gets which cards, which one waits and why. Starts nothing."""
     from joymigrate.report import cluster as report
     from joymigrate.run.cluster import inventory as nodes
@@ -75,16 +73,15 @@ def plan(
     from joymigrate.run.cluster import policies
     from joymigrate.run.cluster.demand import typical
 
-    check_format(form, "plan")
     workload = work.load(jobs)
     chosen = policies.get(policy, typical(workload.jobs))
     data = planning.plan(nodes.load(inventory), workload, chosen)
     talk([f"warning: {text}" for text in data["warnings"]])
-    write_answer(data, form, report.plan(data), output)
-    return Exit.OK
+    return Answer(data, report.plan(data))
 
 
 @app.command("simulate")
+@answers("simulation")
 def simulate(
     inventory: Path = INVENTORY,
     trace: Path = typer.Option(..., "--trace", help="Jobs over time."),
@@ -102,9 +99,7 @@ def simulate(
     checkpoint: float | None = typer.Option(
         None, "--checkpoint-minutes", help="What a stopped job keeps; default: nothing."
     ),
-    form: str = FORMAT,
-    output: Path | None = OUTPUT,
-) -> int:
+) -> Answer:
     """Play a trace against the scheduler: allocation, waiting, fragmentation, evictions."""
     from joymigrate.report import cluster as report
     from joymigrate.run.cluster import inventory as nodes
@@ -114,7 +109,6 @@ def simulate(
     from joymigrate.run.cluster.entries import ORDERS, ClusterSettings
     from joymigrate.run.cluster.simulate import simulate as play
 
-    check_format(form, "simulation")
     one_of(order, ORDERS, "--order")
     if seeds < 1 or (arrival is not None and not 0 < arrival <= 10):
         raise JoyError("--seeds is at least 1, --arrival above 0 and at most 10")
@@ -136,13 +130,13 @@ def simulate(
         runs.append(run)
         results.append(outcome.simulation_data(run))
     data = outcome.side_by_side(results)
-    if form == "html":
+
+    def page() -> str:
         from joymigrate.report.html import cluster as html
 
-        emit(html.render(results, runs, str(inventory), str(trace)), output)
-        return Exit.OK
-    write_answer(data, form, report.simulations(results), output)
-    return Exit.OK
+        return html.render(results, runs, str(inventory), str(trace))
+
+    return Answer(data, report.simulations(results), own={"html": page})
 
 
 @app.command("detect")
@@ -208,24 +202,21 @@ def render(
 
 
 @app.command("validate")
+@answers("manifests")
 def validate(
     files: list[Path] = typer.Argument(..., help="Manifests."),
     crd_dir: Path | None = typer.Option(
         None, "--crd-dir", help="Definitions of your cluster (kubectl get crd -o yaml)."
     ),
-    form: str = FORMAT,
-    output: Path | None = OUTPUT,
-) -> int:
+) -> Answer:
     """Check manifests: strict schemas (an unknown field is an error) and the webhooks' rules."""
     from joymigrate.report import cluster as report
     from joymigrate.run.cluster.kubernetes import validate as checking
 
-    check_format(form, "manifests")
     found = checking.validate(files, crd_dir)
     data = report.manifest_document(found)
     talk([f"note: {text}" for text in found.notes])
-    write_answer(data, form, report.manifest_text(data), output)
-    return Exit.FOUND if found.problems else Exit.OK
+    return Answer(data, report.manifest_text(data), code=bool(found.problems))
 
 
 @app.command("apply")
@@ -261,6 +252,7 @@ def apply(
 
 
 @app.command("submit")
+@answers("cluster")
 def submit(
     jobs: Path = typer.Argument(..., help="A job or a jobs file; jobs need a command."),
     address: str | None = ADDRESS,
@@ -271,14 +263,12 @@ def submit(
     wait: bool | None = typer.Option(
         None, "--wait/--no-wait", help="Wait for the end (always without --address)."
     ),
-    form: str = FORMAT,
-) -> int:
+) -> Answer:
     """Start jobs on Ray: a cluster given by --address, else one inside this command."""
     from joymigrate.report import cluster as report
     from joymigrate.run.cluster import jobs as work
     from joymigrate.run.cluster.on_ray import connect, follow
 
-    check_format(form, "cluster")
     workload = work.load(jobs)
     embedded = not (address or os.environ.get("RAY_ADDRESS"))
     ray = connect.attach(address, embedded=embedded)
@@ -299,10 +289,9 @@ def submit(
         if embedded:
             ray.kill(captain.handle)
             ray.shutdown()
-    write_answer(answer, form, report.status(answer))
     mine = [row for row in answer["jobs"] if row["job"] in names]
     lost = any(row["state"] == "failed" or row.get("permanent") for row in mine)
-    return Exit.FOUND if lost else Exit.OK
+    return Answer(answer, report.status(answer), code=lost)
 
 
 def unlike_queues(captain: Any, workload: Any, path: Path) -> list[str]:
@@ -319,32 +308,29 @@ def unlike_queues(captain: Any, workload: Any, path: Path) -> list[str]:
 
 
 @app.command("status")
-def status(address: str | None = ADDRESS, form: str = FORMAT) -> int:
+@answers("cluster")
+def status(address: str | None = ADDRESS) -> Answer:
     """Show the jobs and nodes of a Ray cluster: who runs where, who waits and why."""
     from joymigrate.report import cluster as report
     from joymigrate.run.cluster.on_ray import connect
 
-    check_format(form, "cluster")
     answer = connect.ControllerClient(connect.attach(address)).ask("status")
-    write_answer(answer, form, report.status(answer))
-    return Exit.OK
+    return Answer(answer, report.status(answer))
 
 
 @app.command("cancel")
-def cancel(
-    job: str = _cluster_orders.JOB, address: str | None = ADDRESS, form: str = FORMAT
-) -> int:
+@answers("order")
+def cancel(job: str = _cluster_orders.JOB, address: str | None = ADDRESS) -> Answer:
     """Stop a job on a Ray cluster for good."""
     from joymigrate.run.cluster.on_ray import connect
 
-    check_format(form, "order")
     before = connect.ControllerClient(connect.attach(address)).ask("cancel", job, user())
     data = {"schema": "joymigrate.order/1", "order": "cancel", "stopped": [job], "started": []}
-    write_answer({**data, "was": before}, form, f"{job}: was {before}\n")
-    return Exit.OK
+    return Answer({**data, "was": before}, f"{job}: was {before}\n")
 
 
 @app.command("logs")
+@answers("logs")
 def logs(
     job: str = _cluster_orders.JOB,
     address: str | None = ADDRESS,
@@ -353,13 +339,10 @@ def logs(
     attempt: int = typer.Option(
         0, "--attempt", help="An earlier start; default: the last one.", min=0
     ),
-    form: str = FORMAT,
-    output: Path | None = OUTPUT,
-) -> int:
+) -> Answer:
     """Show the output of every pod of a job on a Ray cluster: its last lines, or all of it."""
     from joymigrate.run.cluster.on_ray import connect, follow
 
-    check_format(form, "logs")
     captain = connect.ControllerClient(connect.attach(address))
     if whole:
         pods = follow.whole(captain, job, attempt)
@@ -367,8 +350,7 @@ def logs(
         pods = captain.ask("logs", job, lines, attempt)
     text = "".join(f"[{rank}] {line}\n" for rank, pod in enumerate(pods) for line in pod)
     listed = [{"rank": rank, "lines": pod} for rank, pod in enumerate(pods)]
-    write_answer({"schema": "joymigrate.logs/1", "job": job, "pods": listed}, form, text, output)
-    return Exit.OK
+    return Answer({"schema": "joymigrate.logs/1", "job": job, "pods": listed}, text)
 
 
 @app.command("metrics")
@@ -403,19 +385,17 @@ def metrics(
 
 
 @app.command("preflight")
+@answers("cluster-check")
 def preflight(
     links: Path | None = typer.Option(None, "--links", help="Recorded link states of a node."),
     cards: int | None = typer.Option(None, "--cards", help="How many cards must be in it."),
     ranks: Path | None = typer.Option(None, "--rank-table", help="A rank table (JSON)."),
     plan: Path | None = typer.Option(None, "--plan", help="`cluster plan --format json` output."),
     job: str | None = typer.Option(None, "--job", help="The plan's job the table belongs to."),
-    form: str = FORMAT,
-    output: Path | None = OUTPUT,
-) -> int:
+) -> Answer:
     """Check links and rank tables before a job starts."""
     from joymigrate.run.cluster import preflight as checking
 
-    check_format(form, "cluster-check")
     if links is None and ranks is None:
         raise JoyError("nothing to check", help="give --links FILE or --rank-table FILE")
     faults: list[Any] = []
@@ -427,8 +407,7 @@ def preflight(
     text = "".join(f"{fault.where}: {fault.what}\n  help: {fault.help}\n" for fault in faults)
     rows = [dataclasses.asdict(fault) for fault in faults]
     data = {"schema": "joymigrate.cluster-check/1", "faults": rows}
-    write_answer(data, form, f"{text}Found {len(faults)} faults.\n", output)
-    return Exit.FOUND if faults else Exit.OK
+    return Answer(data, f"{text}Found {len(faults)} faults.\n", code=bool(faults))
 
 
 def read_json(path: Path) -> Any:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from joymigrate.cli._answers import check_format, write_answer
-from joymigrate.cli._common_options import FORMAT, OUTPUT, TO
+from joymigrate.cli._answers import Answer, answers
+from joymigrate.cli._common_options import TO
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import Progress, one_of, split, talk
-from joymigrate.errors import Exit, JoyError
+from joymigrate.errors import JoyError
 
 if TYPE_CHECKING:
     from joymigrate.run.kernels import Kernel
@@ -33,36 +33,32 @@ DEVICE = typer.Option(
 
 
 @app.command("list")
+@answers("kernels")
 def list_kernels(
     names: list[str] = NAMES,
     ops: list[str] = OPS,
     to: str | None = TO,
     device: str | None = DEVICE,
-    format: str = FORMAT,
-    output: Path | None = OUTPUT,
-) -> int:
+) -> Answer:
     """Every operator, what computes it, and what can run here."""
     from joymigrate.report import kernels as report
 
-    check_format(format, "kernels")
     chosen, about = choose_kernels([*(names or ()), *ops]), where(to, device)
     rows = report.listing(chosen, about["chip"], about["device"])
     listed = {"operators": report.operators(chosen), "kernels": rows}
     document = {"schema": report.SCHEMA, **about, **listed}
-    write_answer(document, format, report.list_text(chosen, rows), output)
-    return Exit.OK
+    return Answer(document, report.list_text(chosen, rows))
 
 
 @app.command("check")
+@answers("kernels")
 def check_kernels(
     names: list[str] = NAMES,
     ops: list[str] = OPS,
     to: str | None = TO,
     device: str | None = DEVICE,
     dtype: list[str] = typer.Option([], "--dtype", help="Only these: float32, float16, bfloat16."),
-    format: str = FORMAT,
-    output: Path | None = OUTPUT,
-) -> int:
+) -> Answer:
     """Compare every implementation that can run here to float64, forward and backward.
 
     Exit 1 when a result is wrong.
@@ -70,7 +66,6 @@ def check_kernels(
     from joymigrate.report import kernels as report
     from joymigrate.run.kernels.check import check_kernel
 
-    check_format(format, "kernels")
     wanted = dtypes_of(dtype)
     chosen, about = choose_kernels([*(names or ()), *ops]), where(to, device)
     rows: list[Any] = []
@@ -78,11 +73,15 @@ def check_kernels(
         for number, kernel in enumerate(chosen):
             progress(number, len(chosen))
             rows += check_kernel(kernel, about["device"], wanted)
-    write_answer(report.check_document(rows, about), format, report.check_text(rows), output)
-    return Exit.FOUND if any(row.status == "fail" for row in rows) else Exit.OK
+    return Answer(
+        report.check_document(rows, about),
+        report.check_text(rows),
+        code=any(row.status == "fail" for row in rows),
+    )
 
 
 @app.command("bench")
+@answers("kernels-bench")
 def bench_kernels(
     names: list[str] = NAMES,
     ops: list[str] = OPS,
@@ -96,14 +95,11 @@ def bench_kernels(
     tune: bool = typer.Option(
         False, "--tune", help="Keep the winners: from now on they are chosen for such shapes."
     ),
-    format: str = FORMAT,
-    output: Path | None = OUTPUT,
-) -> int:
+) -> Answer:
     """Time every implementation on a grid of shapes, side by side."""
     from joymigrate.report import kernels as report
     from joymigrate.run.kernels import bench
 
-    check_format(format, "kernels-bench")
     phases = (
         bench.PHASES if one_of(phase, ("both", *bench.PHASES), "--phase") == "both" else (phase,)
     )
@@ -118,8 +114,7 @@ def bench_kernels(
     if tune:
         talk([f"note: the winners are kept in {kept_at(about)}"])
     document = report.bench_document(found, {**about, "tuned": tune})
-    write_answer(document, format, report.bench_text(found, about), output)
-    return Exit.OK
+    return Answer(document, report.bench_text(found, about))
 
 
 def choose_kernels(ops: list[str]) -> list[Kernel]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import typer
 
-from joymigrate.cli._answers import check_format, write_answer
-from joymigrate.cli._common_options import FORMAT, OUTPUT, TO
+from joymigrate.cli._answers import Answer, answers
+from joymigrate.cli._common_options import TO
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import one_of, talk
 from joymigrate.errors import Exit, JoyError
@@ -63,22 +63,20 @@ def make_kit(
 
 
 @app.command("score")
+@answers("kit-quality")
 def score_kit(
     scores: list[Path] = typer.Argument(..., metavar="SCORE...", help="score.json of a kit."),
     by: str = typer.Option("op", "--by", help="op, dtype or version."),
-    format: str = FORMAT,
-    output: Path | None = OUTPUT,
     calibrate: Path | None = typer.Option(
         None, "--calibration", metavar="FILE", help="Write it here, not to joymigrate's cache."
     ),
     no_calibration: bool = typer.Option(False, "--no-calibration", help="Only show the figures."),
-) -> int:
+) -> Answer:
     """Precision and recall of the predictions; what was measured is known from then on."""
     from joymigrate import chips
     from joymigrate.chips import calibration
     from joymigrate.run.kit import score
 
-    check_format(format, "kit-quality")
     one_of(by, BY, "--by")
     documents = [score.check(read_json(path), str(path)) for path in scores]
     rows = [
@@ -116,8 +114,7 @@ def score_kit(
         ],
     }  # fmt: skip
     text = "\n".join(lines(table, overall[0], deviating, by, grade)) + "\n"
-    write_answer(document, format, text, output)
-    return Exit.OK
+    return Answer(document, text)
 
 
 @app.command("merge")

@@ -6,28 +6,24 @@ from pathlib import Path
 
 import typer
 
-from joymigrate.cli._answers import check_format, write_answer
-from joymigrate.cli._common_options import FORMAT
+from joymigrate.cli._answers import Answer, answers
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import speaker
 from joymigrate.cli._scanning import must_exist
-from joymigrate.errors import Exit
 
 
+@answers("next")
 def command(
     path: Path = typer.Argument(Path(), metavar="[PATH]", help="The project."),
-    format: str = FORMAT,
     lang: str | None = LANG,
-) -> int:
+) -> Answer:
     """Say where a migration stands, and the one next step with the command that judges it."""
     from joymigrate.agent import next_step
     from joymigrate.agent.migration_state import read_standing
     from joymigrate.journey.entries import find_entries
 
-    check_format(format, "next")
     must_exist([path])
     at = read_standing(path)
     step = next_step.decide(at, find_entries(at.root))
     text = "\n".join(next_step.text_lines(at, step, speaker(lang, path))) + "\n"
-    write_answer(next_step.document(at, step), format, text)
-    return Exit.OK
+    return Answer(next_step.document(at, step), text)

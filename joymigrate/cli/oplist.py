@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from joymigrate.chips.names import version_key
-from joymigrate.cli._answers import check_format, write_answer
-from joymigrate.cli._common_options import FORMAT, OUTPUT, TO
+from joymigrate.cli._answers import Answer, answers
+from joymigrate.cli._common_options import TO
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, one_of, split, talk
 from joymigrate.errors import Exit, JoyError, did_you_mean
@@ -66,6 +66,7 @@ def choose_list(
 
 
 @app.command("show")
+@answers("oplist")
 def show(
     names: list[str] | None = typer.Argument(
         None, metavar="[NAME]...", help="Only these: aten::add, add.Tensor, a part of a name."
@@ -76,15 +77,12 @@ def show(
     wheel: Path | None = WHEEL,
     installed: bool = typer.Option(False, "--installed", help="Read the installed package."),
     status: list[str] = typer.Option([], "--status", help="Only these: native, missing, …"),
-    form: str = FORMAT,
-    output: Path | None = OUTPUT,
-) -> int:
+) -> Answer:
     """Say what happens to every operator of torch, and which ones the chip adds."""
     from joymigrate.profile.oplist import SupportStatus, from_wheel
     from joymigrate.profile.oplist.lists import chip_of
     from joymigrate.report import oplist as report
 
-    check_format(form, "oplist")
     wanted = split(status)
     for one in wanted:
         one_of(one, tuple(s.value for s in SupportStatus), "--status")
@@ -102,8 +100,7 @@ def show(
         for row in every
         if (not wanted or row[2].status.value in wanted) and is_wanted(row[0], row[1], names or [])
     ]
-    write_answer(report.document(found, rows), form, report.text(found, rows), output)
-    return Exit.OK
+    return Answer(report.document(found, rows), report.text(found, rows))
 
 
 def is_wanted(op: str, overload: str, names: list[str]) -> bool:
@@ -117,23 +114,20 @@ def is_wanted(op: str, overload: str, names: list[str]) -> bool:
 
 
 @app.command("diff")
+@answers("oplist-diff")
 def diff(
     before: str = typer.Argument(..., metavar="A", help="2.7, chip@2.7, a wheel, or a list."),
     after: str = typer.Argument(..., metavar="B", help="The same for the other side."),
     to: str | None = TO,
-    form: str = FORMAT,
-    output: Path | None = OUTPUT,
-) -> int:
+) -> Answer:
     """Say which operators two versions, two chips, or two lists treat differently."""
     from joymigrate.profile.oplist import compare
     from joymigrate.report import oplist as report
 
-    check_format(form, "oplist-diff")
     one, two = side(before, to), side(after, to)
     changes = compare.diff(one, two)
     document = report.diff_document(one, two, changes)
-    write_answer(document, form, report.diff_text(one, two, changes), output)
-    return Exit.OK
+    return Answer(document, report.diff_text(one, two, changes))
 
 
 def side(text: str, to: str | None) -> OpList:
@@ -195,6 +189,7 @@ def build(
 
 
 @app.command("validate")
+@answers("oplist-validation")
 def validate(
     to: str | None = TO,
     version: str | None = VERSION,
@@ -203,14 +198,11 @@ def validate(
     dump: Path | None = typer.Option(
         None, "--dump", metavar="FILE", help="A dump of the dispatcher taken elsewhere."
     ),
-    form: str = FORMAT,
-    output: Path | None = OUTPUT,
-) -> int:
+) -> Answer:
     """Compare a list with the real dispatcher, in a rehearsal or with --dump; exit 1 if it errs."""
     from joymigrate.profile.oplist import compare, dispatcher
     from joymigrate.report import oplist as report
 
-    check_format(form, "oplist-validation")
     oplist = choose_list(to, version, ops, wheel)
     raw = read_json(dump) if dump else rehearsed_dump(oplist)
     real = dispatcher.read(raw, str(dump or "the rehearsal"))
@@ -222,8 +214,7 @@ def validate(
         talk([f"warning: the list is for {oplist.version}, the dispatcher has {seen}"])
     found = compare.validate(oplist, real)
     document = report.validation_document(oplist, found)
-    write_answer(document, form, report.validation_text(oplist, found), output)
-    return Exit.FOUND if found.differences else Exit.OK
+    return Answer(document, report.validation_text(oplist, found), code=bool(found.differences))
 
 
 def read_json(path: Path) -> Any:

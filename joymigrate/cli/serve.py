@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from joymigrate.cli._answers import Answer, answers, check_format
 from joymigrate.cli._groups import group
 from joymigrate.cli._options import spread
 from joymigrate.cli._serve_drill import RankingReplay
@@ -88,7 +89,7 @@ def serve(
 
     start = _serve_model.ServeOptions(model, server, language)
     if preflight.check:
-        check_format(preflight.format)
+        check_format(preflight.format, "preflight")
         return _serve_check.check(start, preflight)
     if not choice.own:
         return _serve_external.serve(start, choice, tuple(extra or ()))
@@ -150,50 +151,41 @@ def address(url: str | None, config: Path | None) -> str:
 URL = typer.Option(None, "--url", help="The gateway's address (default: http://127.0.0.1:8080).")
 CONFIG = typer.Option(None, "--config", help="The gateway's file, for its address.")
 KEY = typer.Option(None, "--key", envvar="JOYMIGRATE_ADMIN_KEY", help="The admin key.")
-FORMAT = typer.Option("text", "--format", help="text or json.")
 
 
 @rollout.command("status")
-def status(
-    url: str | None = URL,
-    config: Path | None = CONFIG,
-    key: str | None = KEY,
-    format: str = FORMAT,
-) -> int:
+@answers("rollout")
+def status(url: str | None = URL, config: Path | None = CONFIG, key: str | None = KEY) -> Answer:
     """Show state, weights, evidence and history."""
-    return order(None, url, config, key, format)
+    return order(None, url, config, key)
 
 
 @rollout.command("pause")
-def pause(
-    url: str | None = URL, config: Path | None = CONFIG, key: str | None = KEY, format: str = FORMAT
-) -> int:
+@answers("rollout")
+def pause(url: str | None = URL, config: Path | None = CONFIG, key: str | None = KEY) -> Answer:
     """Stay at the present weight."""
-    return order("pause", url, config, key, format)
+    return order("pause", url, config, key)
 
 
 @rollout.command("resume")
-def resume(
-    url: str | None = URL, config: Path | None = CONFIG, key: str | None = KEY, format: str = FORMAT
-) -> int:
+@answers("rollout")
+def resume(url: str | None = URL, config: Path | None = CONFIG, key: str | None = KEY) -> Answer:
     """Start or go on; after a rollback begin again with fresh evidence."""
-    return order("resume", url, config, key, format)
+    return order("resume", url, config, key)
 
 
 @rollout.command("rollback")
-def rollback(
-    url: str | None = URL, config: Path | None = CONFIG, key: str | None = KEY, format: str = FORMAT
-) -> int:
+@answers("rollout")
+def rollback(url: str | None = URL, config: Path | None = CONFIG, key: str | None = KEY) -> Answer:
     """Take all traffic off the standby, now."""
-    return order("rollback", url, config, key, format)
+    return order("rollback", url, config, key)
 
 
 @rollout.command("promote")
-def promote(
-    url: str | None = URL, config: Path | None = CONFIG, key: str | None = KEY, format: str = FORMAT
-) -> int:
+@answers("rollout")
+def promote(url: str | None = URL, config: Path | None = CONFIG, key: str | None = KEY) -> Answer:
     """Give the standby all traffic without waiting for the proof."""
-    return order("promote", url, config, key, format)
+    return order("promote", url, config, key)
 
 
 @rollout.command("versions")
@@ -208,32 +200,19 @@ def versions_ramp(
     return _serve_versions.run(config, key or "", poll, talk)
 
 
-def order(
-    what: str | None, url: str | None, config: Path | None, key: str | None, format: str
-) -> int:
-    """Give an order to a running gateway, and show what it says."""
+def order(what: str | None, url: str | None, config: Path | None, key: str | None) -> Answer:
+    """Give an order to a running gateway; what it says."""
     from joymigrate.run.serve.gateway import client, show
 
     found = client.ask(address(url, config), what, key)
-    print(show.as_json(found) if check_format(format) == "json" else show.rollout(found))
-    return Exit.OK
-
-
-def check_format(format: str) -> str:
-    """The output format, checked."""
-    if format not in ("text", "json"):
-        raise JoyError(f"unknown format '{format}'", help="--format text or --format json")
-    return format
+    return Answer(found, show.rollout(found) + "\n")
 
 
 @app.command("models")
+@answers("served")
 def models(
     verify: list[str] = typer.Option([], "--verify", help="Try a family again; may be repeated."),
-    format: str = FORMAT,
-    output: Path | None = typer.Option(
-        None, "-o", "--output", metavar="FILE", help="Write it to a file."
-    ),
-) -> int:
+) -> Answer:
     """List the families that are served, each verified against transformers."""
     from joymigrate.cli import _output
     from joymigrate.report import family_list
@@ -246,46 +225,35 @@ def models(
         versions = str(transformers.__version__)
     else:
         found, versions = families.list_verified(), families.versions()
-    render = family_list.as_json if check_format(format) == "json" else family_list.as_text
-    _output.emit(render(found, versions), output)
-    failed = verify and any(family.status != "pass" for family in found)
-    return Exit.FOUND if failed else Exit.OK
+    failed = bool(verify) and any(family.status != "pass" for family in found)
+    document, text = family_list.document(found, versions), family_list.text(found, versions)
+    return Answer(document, text, code=failed)
 
 
 @app.command("drill")
 @spread
-def drill(
-    *,
-    asked: RankingReplay,
-    format: str = FORMAT,
-    output: Path | None = typer.Option(
-        None, "-o", "--output", metavar="FILE", help="Write the result to a file."
-    ),
-) -> int:
+@answers("ranking-drill")
+def drill(*, asked: RankingReplay) -> Answer:
     """Replay recorded ranking requests to two servers: do they rank alike, how fast is each?"""
     from joymigrate.cli import _serve_drill
 
-    return _serve_drill.run(asked, check_format(format), output)
+    return _serve_drill.run(asked)
 
 
 @app.command("simulate")
 @spread
+@answers("rollout-simulation")
 def simulate(
     asked: StudyOptions,
     plot: Path | None = typer.Option(None, "--plot", help="Write the curves to a page (html)."),
-    format: str = FORMAT,
-    output: Path | None = typer.Option(
-        None, "-o", "--output", metavar="FILE", help="Write the result to a file."
-    ),
-) -> int:
+) -> Answer:
     """Ask the gateway's own state machine when a rule would have rolled back, and how wrongly."""
     from joymigrate.run.serve.gateway import show, study
 
     found, curves = study.answer(asked.question())
     if plot is not None:
         write_curves(curves, plot, asked.horizon)
-    show.emit(show.as_json(found) if check_format(format) == "json" else show.study(found), output)
-    return Exit.OK
+    return Answer(found, show.study(found) + "\n")
 
 
 def write_curves(curves: Any, plot: Path, horizon: int) -> None:

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from joymigrate.cli._answers import check_format, write_answer
-from joymigrate.cli._common_options import FORMAT
+from joymigrate.cli._answers import Answer, answers
 from joymigrate.cli._output import talk
 from joymigrate.cli._scanning import must_exist
-from joymigrate.errors import Exit
 from joymigrate.language import columns
 
 if TYPE_CHECKING:
@@ -20,14 +18,13 @@ if TYPE_CHECKING:
 SCHEMA = "joymigrate.status/1"
 
 
+@answers("status")
 def command(
     path: Path = typer.Argument(Path(), metavar="[PATH]", help="A folder of the project."),
-    format: str = FORMAT,
-) -> int:
+) -> Answer:
     """Show the steps of a project: what was done, whether the tree still has it, how to undo it."""
     from joymigrate.ledger import Ledger
 
-    check_format(format, "status")
     must_exist([path])
     ledger = Ledger.of(path)
     recovered = ledger.recover()
@@ -39,11 +36,10 @@ def command(
         "latest": latest.id if latest else None,
         "recovered": recovered_json(recovered),
     }
-    if recovered is not None and format == "text":
+    if recovered is not None:
         state = "completed" if recovered.completed else "taken back"
         talk([f"note: the interrupted step {recovered.step.id} was {state}"])
-    write_answer(document, format, "\n".join(text(ledger, states)) + "\n")
-    return Exit.OK
+    return Answer(document, "\n".join(text(ledger, states)) + "\n")
 
 
 def text(ledger: Ledger, states: list[StepState]) -> list[str]:

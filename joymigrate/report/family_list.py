@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from typing import Any
 
 from joymigrate.report.fields import fields
 from joymigrate.run.serve.engine.families import EngineFamily
@@ -11,7 +11,7 @@ from joymigrate.run.serve.engine.families import EngineFamily
 SCHEMA = "joymigrate.served/1"
 
 
-def as_text(found: Sequence[EngineFamily], versions: str) -> str:
+def text(found: Sequence[EngineFamily], versions: str) -> str:
     """One line for each family, and a summary."""
     width = max((len(family.name) for family in found), default=0)
     lines = []
@@ -26,11 +26,10 @@ def as_text(found: Sequence[EngineFamily], versions: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_json(found: Sequence[EngineFamily], versions: str) -> str:
-    """The same for programs."""
+def document(found: Sequence[EngineFamily], versions: str) -> dict[str, Any]:
+    """`joymigrate.served/1`."""
     models = [
         fields(one, "family=name status") | {"path": one.path or None, "reason": one.reason or None}
         for one in found
     ]
-    document = {"schema": SCHEMA, "transformers": versions, "models": models}
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    return {"schema": SCHEMA, "transformers": versions, "models": models}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,15 +11,15 @@ from joymigrate.profile.port import BoundOperator, KernelCheck, Ported
 from joymigrate.report.fields import fields
 
 
-def as_json(
+def document(
     found: Sequence[KernelCheck],
     operators: Sequence[BoundOperator],
     chip: str,
     known: dict[str, Any],
     variants: Sequence[Ported] = (),
-) -> str:
+) -> dict[str, Any]:
     """`joymigrate.port/1`."""
-    made = {
+    return {
         "schema": "joymigrate.port/1",
         "chip": chip,
         "grade": "documented",
@@ -30,10 +29,9 @@ def as_json(
         "variants": [variant(one) for one in variants],
         "summary": dict(Counter(one.verdict for one in found)),
     }
-    return json.dumps(made, indent=2) + "\n"
 
 
-def as_text(
+def text(
     found: Sequence[KernelCheck],
     operators: Sequence[BoundOperator],
     chip: str,

@@ -7,19 +7,10 @@ from typing import Any
 from joymigrate.profile.diff import HEIGHTS, OperatorPair, TraceDiff
 from joymigrate.report.fields import fields
 from joymigrate.report.html.page import BarPart, Html, Page, Section, Tile, bar, notes, table, tiles
-from joymigrate.report.json_ import dumps
 from joymigrate.report.labels import Labels
 
 SCHEMA = "joymigrate.profile-diff/1"
-FORMATS = ("text", "json", "html")
 TITLES = {"operators": "Operators", "modules": "Modules", "phases": "Phases"}
-
-
-def render(form: str, found: TraceDiff, *, most: int) -> str:
-    """The comparison in one of `FORMATS`; text shows `most` pairs of each kind."""
-    if form == "json":
-        return dumps(document(found))
-    return html(found) if form == "html" else text(found, most)
 
 
 def document(found: TraceDiff) -> dict[str, Any]:
@@ -51,7 +42,7 @@ def times(pair: OperatorPair) -> str:
 
 
 def text(found: TraceDiff, most: int) -> str:
-    """For a terminal."""
+    """For a terminal; `most` pairs of each kind."""
     a, b = found.devices
     lines = [
         f"{found.baseline} ({a}): {found.total_us[0] / 1000:.2f} ms of operators per step",

@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
-from joymigrate.files import write_output
 from joymigrate.language import columns
-
-
-def as_json(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)
-
-
-def emit(text: str, output: Path | None) -> None:
-    """Print, or write whole or not at all."""
-    if output is None:
-        print(text)
-        return
-    write_output(output, (text + "\n").encode())
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
