@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Mapping
 from functools import cache
 
 from joymigrate.blame.exceptions import Raised
@@ -17,7 +18,7 @@ ORIGIN = re.compile(
     r"|requires CUDA|CUDA is not available|[Nn]o (?:GPU|CUDA)|needs? a (?:CUDA )?GPU|requires a GPU"
     r"|has no attribute '_(?i:cuda|nccl)\w*'"
     r"|have NCCL built in|ProcessGroupNCCL is only supported|no NCCL|NVML|nvidia-smi"
-    r"|Cannot access accelerator device when none is available"
+    r"|Cannot access accelerator device when none is available|dummy base class _?(?i:cuda)"
     r"|cuda(?:\.\w+)*(?:Tensor)? (?:type )?not available|invalid device.*cuda"
 )
 # A line of the program that ends it by its own will, and asks for the origin there.
@@ -111,6 +112,8 @@ LACKING = (  # (`Type: message`, how it is known, what to do)
 PARSERS = ("argparse.py", "optparse.py", "absl/flags/_flagvalues.py")
 PACKAGE_KNOWN = "{module} is not installed in this environment"
 PACKAGE_DO = "install {module}; `joymigrate scan .` says what stands in for packages of CUDA"
+PART_KNOWN = "{package} {version}, which is installed, has no {module}"
+PART_DO = "install the release of {package} that the program was written for, or change the import"
 LIBRARY_KNOWN = "a compiled package looks for a library of CUDA"
 LIBRARY_DO = "take the package's build without CUDA, or leave the import out"
 
@@ -177,12 +180,17 @@ def wrong_argument(one: Raised) -> str | None:
     return found[1] if found else None
 
 
-def lacking(one: Raised) -> tuple[Text, Text] | None:
-    """What the environment lacks by an exception's own words, and what to do."""
+def lacking(one: Raised, versions: Mapping[str, str]) -> tuple[Text, Text] | None:
+    """What the environment lacks by an exception's own words, and what to do; `versions` are those
+    of the packages in it."""
     if one.name in ("ModuleNotFoundError", "ImportError", "OSError"):
         module = MISSING_MODULE.search(one.message)
         if module:
             name = module[1]
+            package, _, part = name.partition(".")
+            if part and (version := versions.get(package)):
+                known = Text(PART_KNOWN, package=package, version=version, module=name)
+                return known, Text(PART_DO, package=package)
             return Text(PACKAGE_KNOWN, module=name), Text(PACKAGE_DO, module=name)
         if NO_CUDA_LIBRARY.search(one.message):
             return Text(LIBRARY_KNOWN), Text(LIBRARY_DO)

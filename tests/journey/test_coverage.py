@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from joymigrate.journey.model import StepStatus
+from joymigrate.journey.steps import advice, coverage
 from joymigrate.journey.steps.coverage import PART, TRACE, record_trace
 
 
@@ -53,3 +57,21 @@ def test_a_program_that_ends_early_here_is_recorded_on_the_chip(
     assert (done.code, on) == (code, where)
     assert at.path(TRACE).read_text() == trace
     assert not at.path(PART).exists()
+
+
+def test_a_program_of_which_no_operator_was_recorded_is_not_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at: Any = Machine(tmp_path, (0, None))
+    (tmp_path / "coverage").mkdir()
+    header = {"chrome": None, "steps": 0, "steps_seen": 0, "complete": False}
+
+    def record(at: Any) -> Any:
+        at.path(TRACE).write_bytes(gzip.compress(json.dumps(header).encode() + b"\n"))
+        return SimpleNamespace(code=0), "this machine"
+
+    monkeypatch.setattr(coverage, "record_trace", record)
+    found = coverage.run(at)
+    assert (found.verdict, found.figures) == ("inconclusive", {"operators": 0})
+    at.before = {"coverage": found}
+    assert advice.run(at).status is StepStatus.SKIPPED

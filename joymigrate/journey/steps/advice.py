@@ -18,6 +18,9 @@ def words(request: JourneyRequest, form: str, path: str) -> list[str]:
 
 def run(at: StepContext) -> StepOutcome:
     """Advice from the recording of the step before. Advice never stops a journey."""
+    known = at.before.get("coverage")
+    if known is not None and not known.figures.get("operators"):
+        return StepOutcome("advice", StepStatus.SKIPPED, "no operator was recorded")
     for form, name in (("json", "advice.json"), ("html", "advice.html")):
         path = str(at.path(f"advice/{name}"))
         at.joymigrate(f"advice/log-{form}.txt", *words(at.request, form, path))

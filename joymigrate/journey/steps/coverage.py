@@ -10,6 +10,7 @@ from typing import Any
 from joymigrate.journey.context import CompletedCommand, StepContext, StepFailed
 from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus
 from joymigrate.language import Text
+from joymigrate.profile.record import summary
 
 TRACE = "coverage/trace.jsonl.gz"
 PART = "coverage/part.jsonl.gz"  # what was recorded before the program ended badly
@@ -40,6 +41,11 @@ def run(at: StepContext) -> StepOutcome:
     trace = at.path(TRACE)
     trace.unlink(missing_ok=True)
     done, where = record_trace(at)
+    if not summary(trace).operators:
+        told = Text("no operator was recorded: what was compiled as a whole leaves none")
+        return StepOutcome(
+            "coverage", StepStatus.DONE, told, {"operators": 0}, (TRACE,), verdict="inconclusive"
+        )
     for form, name in (("json", "coverage.json"), ("html", "coverage.html")):
         result = str(at.path(f"coverage/{name}"))
         at.joymigrate(f"coverage/log-{form}.txt", *asking(at.request, str(trace), form, result))
