@@ -49,7 +49,7 @@ ROWS: list[list[str]] = [
     ["run.train"],
     ["run.serve.gateway", "run.serve.ranking", "run.render", "run.bundle"],
     ["run.serve.generative"],
-    ["report"],
+    ["report", "launching"],
     ["journey", "api", "codemods"],
     ["agent"],
     ["cli"],

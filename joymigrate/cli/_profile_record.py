@@ -45,7 +45,7 @@ def command(
     quiet: bool = typer.Option(False, "-q", "--quiet"),
 ) -> int:
     """Run COMMAND and record its operators. Its output and exit code are its own."""
-    from joymigrate.cli import _program
+    from joymigrate import launching
     from joymigrate.cli._output import one_of
     from joymigrate.extras import need
     from joymigrate.profile.recorder.settings import RecorderSettings
@@ -55,7 +55,7 @@ def command(
         raise JoyError("--module and a program were given", help="give one of them")
     command = ["python", "-m", "joymigrate.profile.recorder.call", module] if module else program
     need("torch", "torch", what="recording")
-    resolved = _program.resolve(command or [])
+    resolved = launching.resolve(command or [])
     settings = RecorderSettings(
         session=Path(), out=output, steps=steps, warmup=warmup, stack=stack, variables=variables(to)
     )
@@ -95,18 +95,17 @@ def record_here(
     """Record the program where it runs."""
     from dataclasses import replace
 
+    from joymigrate import launching
     from joymigrate.chips import hide_driverless
-    from joymigrate.cli import _program
-    from joymigrate.cli._switch import start_folder
     from joymigrate.profile import record
 
     if migrate or soc:
         raise JoyError("--migrate and --soc belong to --capture rehearse", help="add it")
     hidden = hide_driverless()
-    base = _program.environment(**({_program.AUTOLOAD: "0"} if hidden else {}))
+    base = launching.environment(**({launching.AUTOLOAD: "0"} if hidden else {}))
     with record.open_recording(replace(settings, hidden=hidden)) as ready:
-        environment = record.environment(ready, base, start_folder())
-        code = _program.run(resolved, environment)
+        environment = launching.with_start(record.environment(ready, base))
+        code = launching.run(resolved, environment)
     return code, record.read_written(settings.out)
 
 
@@ -122,8 +121,9 @@ def record_rehearsed(
     from contextlib import nullcontext
     from dataclasses import replace
 
+    from joymigrate import launching
     from joymigrate.chips import target
-    from joymigrate.cli import _program, _switch
+    from joymigrate.cli import _switch
     from joymigrate.profile import record
     from joymigrate.run.rehearse import session
     from joymigrate.run.rehearse.options import read_options
@@ -141,11 +141,11 @@ def record_rehearsed(
     chip = target(options.chip)
     wanted = replace(settings, timing=False, rehearsal=True, chip=chip.name, device=chip.device)
     with session.open_session(options) as rehearsal, record.open_recording(wanted) as ready:
-        base = session.environment(rehearsal, _program.environment())
+        base = session.environment(rehearsal, launching.environment())
         around = _switch.switch_to(resolved, base, chip=chip) if migrate else nullcontext(base)
         with around as switched:
-            environment = record.environment(ready, switched, _switch.start_folder())
-            code = _program.run(resolved, environment)
+            environment = launching.with_start(record.environment(ready, switched))
+            code = launching.run(resolved, environment)
     return code, record.read_written(settings.out)
 
 

@@ -45,12 +45,12 @@ def target(
     replay: ReplayRequest, baseline: Bundle, chip: str | None
 ) -> Iterator[tuple[Bundle, int]]:
     """The target's bundle and its program's exit code. Raises JoyError when it recorded nothing."""
-    from joymigrate.cli import _program, _switch
+    from joymigrate import launching
     from joymigrate.verify import crash, session
     from joymigrate.verify.bundle import NothingRecorded, open_bundle
     from joymigrate.verify.settings import RecordingSettings
 
-    resolved = _program.resolve(replay.command)
+    resolved = launching.resolve(replay.command)
     with ExitStack() as stack:
         if replay.keep is not None:
             session.make_room(replay.keep, force=False)
@@ -72,12 +72,12 @@ def target(
             give_batches=replay.batches,
             window=tuple(str(p) for p in baseline.manifest.get("window", ())),
         )
-        base = replay_draws(baseline, _program.environment())
+        base = replay_draws(baseline, launching.environment())
         environment = stack.enter_context(around(replay, chip, base))
         outputs = baseline.outputs.get("patterns", ())
         recording = session.recording(settings, resolved, environment, outputs)
         with recording as running, aside(replay.aside):
-            code = _program.run(resolved, _switch.with_start(running.environment))
+            code = launching.run(resolved, launching.with_start(running.environment))
             running.code = code
         try:
             made = open_bundle(folder)
@@ -131,8 +131,8 @@ def around(
     replay: ReplayRequest, chip: str | None, base: dict[str, str]
 ) -> Iterator[dict[str, str]]:
     """The environment of the rehearsal and of the switch, where they are asked for."""
-    from joymigrate import chips
-    from joymigrate.cli import _program, _switch
+    from joymigrate import chips, launching
+    from joymigrate.cli import _switch
     from joymigrate.cli.rehearse import NOT_REHEARSED
 
     with ExitStack() as stack:
@@ -159,7 +159,7 @@ def around(
         if replay.migrate:
             made = stack.enter_context(
                 _switch.switch_to(
-                    _program.resolve(replay.command),
+                    launching.resolve(replay.command),
                     made,
                     chip=chips.target(chip),
                     leave=NOT_REHEARSED if replay.rehearse else (),

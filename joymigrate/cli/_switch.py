@@ -8,12 +8,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 
 from joymigrate.chips import Chip
-from joymigrate.cli._program import resolve
 from joymigrate.errors import JoyError
 from joymigrate.extras import install
+from joymigrate.launching import resolve
 
 SWITCHES = ("rules", "vendor")
 HOOK = "joymigrate.rewrite.switch.load:start"
@@ -87,19 +86,3 @@ def no_chip(chip: Chip, command: Sequence[str]) -> list[str]:
         again = shlex.join(["joymigrate", "rehearse", "--migrate", "--", *command])
         said.append(f"  help: on a simulated one: {again}")
     return said
-
-
-def start_folder() -> Path:
-    """The folder whose sitecustomize starts the switch in every Python child."""
-    from joymigrate.run.rehearse.session import START
-
-    return START
-
-
-def with_start(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment with the start folder in front of PYTHONPATH, once."""
-    made = dict(environment)
-    entries = [e for e in made.get("PYTHONPATH", "").split(os.pathsep) if e]
-    start = str(start_folder())
-    made["PYTHONPATH"] = os.pathsep.join([start, *(e for e in entries if e != start)])
-    return made

@@ -41,7 +41,8 @@ def command(
     For models whose tensors don't fit --budget: the free run tells where to look, the baseline's
     program is run once more and keeps the tensors of that window, and COMMAND is replayed.
     """
-    from joymigrate.cli import _program, _replaying, _switch
+    from joymigrate import launching
+    from joymigrate.cli import _replaying
     from joymigrate.cli._judging import judge, where
     from joymigrate.cli._verifying import byte_size
     from joymigrate.extras import need
@@ -77,10 +78,10 @@ def command(
             window=tuple(window),
         )
         command_line = shlex.split(again) if again else list(first.manifest["command"])
-        resolved = _program.resolve(command_line)
-        recording = session.recording(settings, resolved, _program.environment())
+        resolved = launching.resolve(command_line)
+        recording = session.recording(settings, resolved, launching.environment())
         with recording as running, _replaying.aside(output is None):
-            running.code = _program.run(resolved, _switch.with_start(running.environment))
+            running.code = launching.run(resolved, launching.with_start(running.environment))
         second = _replaying.ReplayRequest(
             baseline=room / "window.jmb", command=program or [], aside=output is None
         )

@@ -75,7 +75,7 @@ def command(
     quiet: bool = typer.Option(False, "-q", "--quiet"),
 ) -> int:
     """Run COMMAND and record a baseline. Its output and exit code are its own."""
-    from joymigrate.cli import _program, _switch
+    from joymigrate import launching
     from joymigrate.cli._verifying import byte_size, number_range, numbers
     from joymigrate.extras import need
     from joymigrate.verify import made_files, session
@@ -101,12 +101,12 @@ def command(
     )
     words = [*(["-m", module] if module else []), *(program or [])]
     need("torch", "torch", "safetensors", what="recording")
-    resolved = _program.resolve(words)
+    resolved = launching.resolve(words)
     session.make_room(output, force)
     before = None if once else made_files.list_files(Path.cwd(), output.resolve())
-    environment = random_numbers(_program.environment(), seed, draws)
+    environment = random_numbers(launching.environment(), seed, draws)
     with session.recording(settings, resolved, environment, outputs) as running:
-        code = _program.run(resolved, _switch.with_start(running.environment))
+        code = launching.run(resolved, launching.with_start(running.environment))
         running.code = code
     try:
         bundle = open_bundle(output)
@@ -162,7 +162,7 @@ def run_again(
 ) -> Bundle:
     """The bundle with what the program's other runs saw, every result moved by rounding. What they
     print is the first run's again, and goes nowhere."""
-    from joymigrate.cli import _program, _switch
+    from joymigrate import launching
     from joymigrate.verify import repeat_runs, session
     from joymigrate.verify.bundle import open_bundle
 
@@ -172,7 +172,7 @@ def run_again(
             folder = Path(room) / f"again-{number}.jmb"
             other = repeat_runs.settings_of(settings, folder, number)
             with session.recording(other, resolved, environment, outputs) as running, silent():
-                code = _program.run(resolved, _switch.with_start(running.environment))
+                code = launching.run(resolved, launching.with_start(running.environment))
                 running.code = code
             if code != 0:
                 text = f"verify: another run of the program ended with exit code {code}: how far "

@@ -38,8 +38,8 @@ def command(
     lang: str | None = LANG,
 ) -> int:
     """Run COMMAND here as on a machine with GPUs. Its output and exit code are its own."""
+    from joymigrate import launching
     from joymigrate.chips import origin
-    from joymigrate.cli import _program, _switch
     from joymigrate.extras import need
     from joymigrate.ledger import Ledger, Step, Subject
     from joymigrate.run.door.report import as_text, summarise
@@ -52,16 +52,16 @@ def command(
     language = speaker(lang)
     properties(model, origin())
     words = [*(["-m", module] if module else []), *(program or [])]
-    resolved = _program.resolve(words)
+    resolved = launching.resolve(words)
     with tempfile.TemporaryDirectory(prefix="joymigrate-baseline-") as folder:
         settings = DoorSettings(cards=cards, model=model, notes=folder)
-        environment = _switch.with_start(settings.environment(_program.environment()))
+        environment = launching.with_start(settings.environment(launching.environment()))
         if record is not None:
             ours = [sys.executable, "-m", "joymigrate", "verify", "record", "-o", str(record)]
             asked = ["--steps", steps, *(["--once"] if once else []), *(["-q"] if quiet else [])]
             resolved = [*ours, *asked, "--", *words]
-            environment = settings.environment(_program.environment())
-        code = _program.run(resolved, environment)
+            environment = settings.environment(launching.environment())
+        code = launching.run(resolved, environment)
         found = summarise(settings, code, words)
     if not quiet:
         with speaking(language):

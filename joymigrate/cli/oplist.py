@@ -227,7 +227,7 @@ def read_json(path: Path) -> Any:
 
 def rehearsed_dump(oplist: OpList) -> Any:
     """A dump of the dispatcher with the chip's package on the simulated chip."""
-    from joymigrate.cli import _program
+    from joymigrate import launching
 
     package = oplist.chip.package
     with tempfile.TemporaryDirectory() as folder:
@@ -237,7 +237,7 @@ def rehearsed_dump(oplist: OpList) -> Any:
         ours = [sys.executable, "-m", "joymigrate", "rehearse", "-q", "--to", oplist.chip.name]
         done = subprocess.run(
             [*ours, "--", *program],
-            env=_program.environment(),
+            env=launching.environment(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

@@ -95,9 +95,10 @@ def command(
         return _rehearse_setup.run(program[1:])
     from contextlib import nullcontext
 
+    from joymigrate import launching
     from joymigrate.blame.end_files import prepare
     from joymigrate.chips import calibration, target
-    from joymigrate.cli import _fill, _program, _switch
+    from joymigrate.cli import _fill, _switch
     from joymigrate.extras import need
     from joymigrate.run.kit import seal as sealing
     from joymigrate.run.rehearse import matrix_unit, report, session, stop_judge, summary
@@ -108,7 +109,7 @@ def command(
     form = report.chosen_format(form, output)
     language = speaker(lang)
     arguments = [*(["-m", module] if module else []), *(program or [])]
-    resolved = _program.resolve(arguments)
+    resolved = launching.resolve(arguments)
     options = read_options(
         to=to,
         soc=soc,
@@ -127,7 +128,7 @@ def command(
             with speaking(language):
                 print(report.banner(settings), file=sys.stderr, flush=True)
         notes = stop_judge.notes_folder(settings, os.environ)
-        environment = session.environment(settings, _program.environment(**prepare(notes)))
+        environment = session.environment(settings, launching.environment(**prepare(notes)))
         if fill:
             environment = _fill.fill_environment(environment, settings.chip, rehearsed=True)
         around = (
@@ -144,7 +145,7 @@ def command(
             else nullcontext(environment)
         )
         with around as ready:
-            code = _program.run(resolved, ready)
+            code = launching.run(resolved, ready)
         records = session.read_records(settings)
         called = {name for record in records for name in record["calls"]}
         known = calibration.load(settings.chip)

@@ -31,19 +31,19 @@ def command(
     """Run COMMAND on the chip. Its output and exit code are its own; no file is changed."""
     from pathlib import Path
 
-    from joymigrate import chips, config
-    from joymigrate.cli import _fill, _program, _switch
+    from joymigrate import chips, config, launching
+    from joymigrate.cli import _fill, _switch
 
     chip = chips.target(to or config.load(Path.cwd())["to"])
     arguments = [*(["-m", module] if module else []), *(program or [])]
-    resolved = _program.resolve(arguments)
-    base = _program.environment()
+    resolved = launching.resolve(arguments)
+    base = launching.environment()
     if fill:
         base = _fill.fill_environment(base, chip.name)
     with _switch.switch_to(
         resolved, base, chip=chip, kind=switch, follow_imports=follow_imports, quiet=quiet
     ) as environment:
-        code = _program.run(resolved, _switch.with_start(environment))
+        code = launching.run(resolved, launching.with_start(environment))
     if code and not quiet:
         for line in _switch.no_chip(chip, arguments):
             print(line, file=sys.stderr)

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from joymigrate import launching
 from joymigrate.blame.end_files import prepare
 from joymigrate.blame.exceptions import of_first_rank
 from joymigrate.errors import JoyError
 from joymigrate.journey import timed_process
-from joymigrate.journey.entry import PYTHON
 from joymigrate.journey.gates import Gates
 from joymigrate.journey.losses import losses
 from joymigrate.journey.model import JourneyRequest, StepOutcome
@@ -110,7 +110,8 @@ class StepContext:
         """
         changes = numbers(words, draws) | ({MEMORY: str(memory)} if memory else {})
         changes |= {REACH: str(reach)} if reach else {}
-        done = self.call(log, [sys.executable, "-m", "joymigrate", *words], cwd, **changes)
+        command = [sys.executable, "-m", "joymigrate", *words]
+        done = self.call(log, command, cwd, {**os.environ, **changes})
         self.note(["joymigrate", *words], cwd, changes)
         if done.code not in ok:
             what = Text(
@@ -137,25 +138,12 @@ class StepContext:
     ) -> CompletedCommand:
         """Run the user's program as it is, on the GPU of this machine or its CPU; there by
         stand-ins for the GPU where asked."""
-        from joymigrate.chips import hide_driverless
-        from joymigrate.run.rehearse.session import START
-
         self.note(entry, cwd)
-        beside = str(Path(sys.executable).parent)
-        changes = {
-            "PATH": os.pathsep.join([beside, os.environ.get("PATH", os.defpath)]),
-            "PYTHONPATH": os.pathsep.join(filter(None, (str(START), os.environ.get("PYTHONPATH")))),
-            **numbers(("run",), draws),
-        }
-        if not self.chip_here and hide_driverless():
-            # A vendor's package without its driver would fail, and with it all that looks for it.
-            changes |= {
-                "JOYMIGRATE_SWITCH": "joymigrate.chips.presence:hide_driverless",
-                "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-            }
+        made = launching.environment(**numbers(("run",), draws))
         if stand_ins:
-            changes = DoorSettings(cards=self.request.devices or 1).environment(changes)
-        return self.call(log, resolve_python(entry), cwd, **changes)
+            made = DoorSettings(cards=self.request.devices or 1).environment(made)
+        words = launching.resolve(entry, cwd or self.request.project)
+        return self.call(log, words, cwd, launching.with_start(made))
 
     def on_chip(self) -> list[str]:
         """The command that runs a program on the chip, or on the simulated one."""
@@ -163,14 +151,14 @@ class StepContext:
         return [verb, "--to", self.request.chip]
 
     def call(
-        self, log: str, command: list[str], cwd: Path | None = None, **environment: str
+        self, log: str, command: list[str], cwd: Path | None, environment: Mapping[str, str]
     ) -> CompletedCommand:
         """Run a command with its output in one file."""
         path = self.path(log)
         path.parent.mkdir(parents=True, exist_ok=True)
-        variables = {name: value for name, value in os.environ.items() if name not in PLACE}
+        variables = {name: value for name, value in environment.items() if name not in PLACE}
         notes = path.with_name(f"{path.stem}-stops")
-        variables |= {"PYTHONUNBUFFERED": "1", **prepare(notes), **environment}
+        variables |= {"PYTHONUNBUFFERED": "1", **prepare(notes)}
         place = cwd or self.request.project
         try:
             code, lines = timed_process.run(
@@ -195,15 +183,6 @@ class StepContext:
             raise StepFailed(Text("{name} holds no JSON object", name=name), "")
         read: Mapping[str, Any] = restore_texts(found)
         return read
-
-
-def resolve_python(entry: Sequence[str]) -> list[str]:
-    """A command with `python` as the interpreter that joymigrate runs in."""
-    if PYTHON.match(entry[0]):
-        return [sys.executable, *entry[1:]]
-    if entry[0].endswith(".py"):
-        return [sys.executable, *entry]
-    return list(entry)
 
 
 class StepFailed(Exception):

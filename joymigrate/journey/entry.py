@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import shutil
-import sys
 from pathlib import Path
 
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.launching import PYTHON, resolve
 
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 OPERATORS = frozenset("|&;<>()")
 SHELL = "put it into a script and name that: --entry 'bash run.sh'"
-PYTHON = re.compile(r"python(\d(\.\d+)?)?$")
 WITH_VALUE = ("-W", "-X", "-c", "-m")  # options of python that take the next word
 
 
@@ -39,27 +36,9 @@ def read_entry(text: str, project: Path) -> tuple[str, ...]:
             help="--entry is started in the project's folder: name its files from there",
         )
     if script is None or script != words[0]:
-        findable(words, project)
+        first = next((w for w in words if w != "env" and not ASSIGNMENT.match(w)), "env")
+        resolve([first], project)
     return tuple(words)
-
-
-def findable(words: list[str], project: Path) -> None:
-    """Refuse a program that is neither in the project nor installed."""
-    first = next((w for w in words if w != "env" and not ASSIGNMENT.match(w)), words[0])
-    if PYTHON.match(first) or first == "-m":
-        return
-    if os.sep in first:
-        if (project / first).is_file():
-            return
-        raise JoyError(f"there is no program '{first}'", where=str(project))
-    beside = Path(sys.executable).parent
-    if shutil.which(first, path=os.pathsep.join([str(beside), os.environ.get("PATH", os.defpath)])):
-        return
-    raise JoyError(
-        f"there is no program '{first}' in this environment or on PATH",
-        where="--entry",
-        help="write it as you would start it in the project's folder: --entry 'python train.py'",
-    )
 
 
 def split(text: str) -> list[str]:

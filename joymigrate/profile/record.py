@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -57,18 +56,13 @@ def open_recording(settings: RecorderSettings) -> Iterator[RecorderSettings]:
 SHAPES = ("shapes", "calls", "module", "training")  # of the model with the most shapes
 
 
-def environment(settings: RecorderSettings, base: Mapping[str, str], start: Path) -> dict[str, str]:
-    """`base` with what makes each Python below it part of the recording.
-
-    `start` is the folder whose sitecustomize calls the hooks.
-    """
+def environment(settings: RecorderSettings, base: Mapping[str, str]) -> dict[str, str]:
+    """`base` with what makes each Python below it part of the recording, where it calls hooks."""
     made = dict(base)
     hooks = [name for name in made.get(SWITCH, "").split(",") if name and name != HOOK]
     made[SWITCH] = ",".join([*hooks, HOOK])
     made[ENVIRONMENT] = str(settings.session)
     made.setdefault("KINETO_LOG_LEVEL", "5")  # the profiler would talk on the program's stderr
-    entries = [e for e in made.get("PYTHONPATH", "").split(os.pathsep) if e and e != str(start)]
-    made["PYTHONPATH"] = os.pathsep.join([str(start), *entries])
     return made
 
 

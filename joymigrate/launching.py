@@ -1,6 +1,7 @@
 """Runs the user's program: finds it, starts it with an environment, passes signals and exit code.
 
-Used by every command that takes `-- COMMAND`. The program keeps our stdin, stdout and stderr.
+Used by every command that takes `-- COMMAND`, and by a journey for its entry. The program of a
+command keeps our stdin, stdout and stderr.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ CALLER_AUTOLOAD = "JOYMIGRATE_CALLER_AUTOLOAD"
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def resolve(command: Sequence[str]) -> list[str]:
-    """The command with its program found.
+def resolve(command: Sequence[str], folder: Path = Path()) -> list[str]:
+    """The command with its program found, seen from the folder that it is started in.
 
     `python` means this interpreter; `-m module` and `script.py` are run by it; `torchrun`,
     `pytest` and other installed scripts come from its environment before PATH is asked.
@@ -45,18 +46,25 @@ def resolve(command: Sequence[str]) -> list[str]:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     if python and f"{version}.".startswith(f"{python.group(1) or version}."):
         return [sys.executable, *rest]
-    if first.endswith(".py") and Path(first).is_file() and not os.access(first, os.X_OK):
+    file = folder / first
+    if (
+        first.endswith(".py")
+        and file.is_file()
+        and not (os.sep in first and os.access(file, os.X_OK))
+    ):
         return [sys.executable, *command]
     if os.sep in first:
-        if Path(first).is_file():
-            return [str(first), *rest]
-        raise JoyError(f"there is no program '{first}'", help="check the path after --")
+        if file.is_file():
+            return [first, *rest]
+        raise JoyError(
+            f"there is no program '{first}'", help="name it from the folder it starts in"
+        )
     beside = Path(sys.executable).parent / first
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which(first)
     if found is None:
         raise JoyError(
             f"there is no program '{first}' in this environment or on PATH",
-            help="name it with its path, or install it",
+            help="write it as you would start it in this folder, or install it",
         )
     return [found, *rest]
 
@@ -83,6 +91,17 @@ def environment(**changes: str) -> dict[str, str]:
         made[AUTOLOAD] = "0"
         made[SWITCH] = ",".join(filter(None, (HIDE, made.get(SWITCH))))
     made.update(changes)
+    return made
+
+
+def with_start(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment with the folder whose sitecustomize calls our hooks in front of PYTHONPATH,
+    once."""
+    from joymigrate.run.rehearse.session import START
+
+    made = dict(environment)
+    entries = [e for e in made.get("PYTHONPATH", "").split(os.pathsep) if e]
+    made["PYTHONPATH"] = os.pathsep.join([str(START), *(e for e in entries if e != str(START))])
     return made
 
 
