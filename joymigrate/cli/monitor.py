@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from pathlib import Path
 
 import typer
@@ -70,16 +71,12 @@ def split_name(text: str) -> tuple[str, str]:
 
 def show_export(kind: str, output: Path | None) -> int:
     """Print rules or a dashboard."""
-    from joymigrate.run.serve.monitor import alerts, exports
-
-    if kind == "prometheus":
-        text = exports.prometheus_rules(alerts.load())
-    elif kind == "grafana":
-        text = exports.grafana_dashboard() + "\n"
-    else:
+    files = {"prometheus": "prometheus.yaml", "grafana": "grafana.json"}
+    if kind not in files:
         raise JoyError(f"unknown export '{kind}'", help="--export prometheus or --export grafana")
+    text = resources.files("joymigrate.run.serve.monitor").joinpath(files[kind]).read_bytes()
     if output is None:
-        print(text, end="")
+        print(text.decode("utf-8"), end="")
         return Exit.OK
-    write_output(output, text.encode("utf-8"))
+    write_output(output, text)
     return Exit.OK
