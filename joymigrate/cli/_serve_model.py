@@ -106,7 +106,7 @@ def engine_options(start: ServeOptions) -> tuple[EngineOptions, Chip | None]:
     device, chip = device_of(server.to, server.device)
     options = EngineOptions(
         device=device, threads=server.threads, compile=bool(server.compile),
-        graphs=server.graphs, **start.language.of_engine(),
+        **start.language.of_engine(),
     )  # fmt: skip
     return options, chip
 

@@ -62,7 +62,6 @@ class ServerOptions:
     device: Annotated[str | None, Option("--device", help=DEVICE)] = None
     threads: Annotated[int | None, Option("--threads", help="torch's threads on a CPU.")] = None
     compile: Annotated[bool | None, Option("--compile/--no-compile", help=COMPILE)] = None
-    graphs: Annotated[bool, Option("--graphs/--no-graphs", help="Capture decode steps.")] = True
     queue: Annotated[int, Option("--queue", min=0, help="Texts that may wait; then 429.")] = 4096
     body_limit: Annotated[
         str, Option("--body-limit", metavar="SIZE", help="Of a request: 16MiB, bytes.")

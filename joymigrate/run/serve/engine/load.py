@@ -11,7 +11,6 @@ import torch
 
 from joymigrate.device import Device
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.engine import graphs
 from joymigrate.run.serve.engine.adapter_layers import attach
 from joymigrate.run.serve.engine.adapters import Adapters
 from joymigrate.run.serve.engine.cache import Cache
@@ -75,11 +74,6 @@ def load_engine(folder: str | Path, options: EngineOptions | None = None) -> Loa
         )
     adapters = attach_adapters(model, options)
     forward: Any = team.forward(model, cache) if team is not None else None
-    uncaptured = graphs.why_not(cache, model.device) if team is None else "several processes"
-    if options.graphs and uncaptured is None:
-        forward = graphs.GraphRunner(model, cache, longest=longest, most=options.max_running)
-    elif options.graphs and not device.is_cpu:
-        notes = (*notes, f"steps are not captured: {uncaptured}")
     drafter = None
     if small is not None:
         same_words(tokens, load_tokens(Path(options.draft_model or "")), options)

@@ -31,7 +31,6 @@ class Computing(Protocol):
 
     scheduler: SequenceScheduler
     pool: BlockPool
-    forward: Any
 
     def compute(self, chunks: list[Chunk]) -> Any:
         """The result of a pass over chunks."""
@@ -100,9 +99,6 @@ class Recovery:
         self.logged = True
         if not self.may_retry or says_lost(error):
             raise Lost(word_error(error)) from error
-        forget = getattr(self.engine.forward, "give_up", None)
-        if forget is not None:
-            forget()
         self.let_go(error)
         if short_of_memory(error):
             self.calm = 0

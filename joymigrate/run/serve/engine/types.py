@@ -214,7 +214,6 @@ class EngineOptions:
     generic: bool = False  # run the model through transformers even where a fast path exists
     prepack: bool = True  # reorder linear weights for the CPU at load
     compile: bool = False
-    graphs: bool = True  # capture decode steps where the device can
     threads: int | None = None  # torch threads on a CPU
     tensor_parallel: int = 1
     adapters: tuple[tuple[str, str], ...] = ()  # LoRA: (name, folder)

@@ -19,7 +19,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from joymigrate.run.serve.engine import AsyncEngine, EngineOptions, Request, Sampling, recover
 from joymigrate.run.serve.engine.core import Engine
 from joymigrate.run.serve.engine.faults import of_device, says_lost, short_of_memory
-from joymigrate.run.serve.engine.graphs import GraphRunner
 from joymigrate.run.serve.engine.load import load_engine
 from joymigrate.run.serve.engine.types import Lost
 from tests.run.serve.engine.models import drain, expected, greedy, prompts, run, save, tokens
@@ -269,22 +268,6 @@ def test_processes_that_compute_together_do_not_try_again(folder: Path, referenc
     engine.add(Request("a", (1, 2, 3), greedy(3)))
     with pytest.raises(Lost):
         engine.step()
-
-
-def test_captured_steps_are_given_up_after_a_failure(engine: Engine, reference: Any) -> None:
-    def replaying(compute: Any) -> Any:
-        result = compute()
-        return (lambda: result.copy_(compute())), result
-
-    made = GraphRunner(engine.model, engine.cache, longest=100, most=6, capture=replaying)
-    engine.forward = made
-    asked = clean(4)
-    run(engine, prompts([5, 9]), greedy(3))
-    assert made.slots
-    break_at(engine, out_of_memory(12))
-    assert run(engine, asked, greedy(COUNT)) == [expected(reference, ids, COUNT) for ids in asked]
-    assert made.given_up
-    assert not made.slots
 
 
 def test_embeddings_fail_alone_and_free_their_blocks(engine: Engine) -> None:
