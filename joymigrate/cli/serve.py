@@ -114,8 +114,8 @@ def gateway(config: Path, options: ServerOptions) -> int:
 
     log = logs.open_log(options.log_format, quiet=options.quiet)
     say = log.info
-    backends = embedded.open_backends(loaded, say)
-    made = server.Gateway(loaded, unverified=options.unverified, backends=backends, talk=say)
+    engines = embedded.open_engines(loaded, say)
+    made = server.Gateway(loaded, unverified=options.unverified, engines=engines, talk=say)
     made.site.telemetry = open_telemetry("joymigrate-gateway")
     asyncio.run(server.run(made))
     return Exit.OK

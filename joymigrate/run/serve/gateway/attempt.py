@@ -8,7 +8,7 @@ from typing import Any
 
 from joymigrate.run.serve.evidence.events import Served
 from joymigrate.run.serve.evidence.failures import OWN
-from joymigrate.run.serve.gateway.backend import BackendAnswer
+from joymigrate.run.serve.gateway.backend import HttpAnswer
 from joymigrate.run.serve.gateway.calls import GatewayCall, forward_headers
 from joymigrate.run.serve.gateway.clock import tell_time
 from joymigrate.run.serve.gateway.meters import UpstreamMeters
@@ -51,7 +51,7 @@ class UpstreamAttempt:
     ) -> None:
         self.call, self.upstream, self.instance = call, upstream, instance
         self.meters, self.report = meters, report
-        self.answer: BackendAnswer | None = None
+        self.answer: HttpAnswer | None = None
         self.trace: RequestSpan | None = None
         self.first: float | None = None  # when the first byte came
         self.started = time.perf_counter()
@@ -59,7 +59,7 @@ class UpstreamAttempt:
         self.tokens, self.ended_at = 0, 0.0
         instance.inflight += 1
 
-    async def open(self, path: str | None = None, body: bytes | None = None) -> BackendAnswer:
+    async def open(self, path: str | None = None, body: bytes | None = None) -> HttpAnswer:
         """Send the client's request, or another `body` to another `path`; raises `Broken`."""
         call = self.call
         headers = forward_headers(call, self.upstream.settings)

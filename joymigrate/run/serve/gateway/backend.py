@@ -1,8 +1,4 @@
-"""One attempt at a backend: send a request, read the answer piece by piece.
-
-`Backend` is the seam: the HTTP backend below speaks to any server; an engine that lives in this
-process implements the same two protocols and is passed to `server.Gateway` by upstream name.
-"""
+"""One attempt at a backend: send a request, read the answer piece by piece."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from joymigrate.run.serve.evidence.failures import (
     CONNECT,
@@ -50,55 +46,8 @@ ADDRESSES = 1024
 END_SECONDS = 0.25  # a server that holds its connection open after the end must not hold us
 
 
-class BackendAnswer(Protocol):
-    """What a backend answers. Bytes arrive as the backend sends them."""
-
-    status: int
-    headers: Mapping[str, str]
-
-    async def read(self) -> bytes:
-        """The next bytes, `b""` at the orderly end; raises `BackendFailure`."""
-
-    def started(self) -> None:
-        """The first byte of the body was seen: from now on the idle limit holds."""
-
-    async def finish(self) -> None:
-        """Read the orderly end behind the last event, so that the connection can serve again."""
-
-    def close(self) -> None:
-        """Let go of the answer, finished or not."""
-
-
-class Backend(Protocol):
-    """Something that answers requests of the OpenAI or Triton kind. `resumes`: it is an engine of
-    joymigrate, which goes on where another one stopped."""
-
-    resumes: bool
-
-    async def open(
-        self,
-        url: str,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        patience_seconds: float | None = None,
-    ) -> BackendAnswer:
-        """Send a request, wait for the answer's status; raises `BackendFailure`.
-        `patience_seconds`: until its first byte, where that is not the usual limit."""
-
-    async def check(self, url: str, paths: tuple[str, ...], timeout_seconds: float) -> str | None:
-        """Why the backend is not healthy, or None when it is."""
-
-    def change(self, settings: UpstreamSettings, context: ssl.SSLContext | None) -> None:
-        """Take up other settings while it runs."""
-
-    async def close(self) -> None:
-        """Close all connections."""
-
-
 class HttpAnswer:
-    """An answer over HTTP."""
+    """What a backend answers. Bytes arrive as the backend sends them."""
 
     __slots__ = ("begun", "content", "headers", "limits", "pinged", "pulse", "response", "status")
 
@@ -112,6 +61,7 @@ class HttpAnswer:
         self.pinged: float | None = None  # since when there is nothing but comments
 
     async def read(self) -> bytes:
+        """The next bytes, `b""` at the orderly end; raises `BackendFailure`."""
         import aiohttp
 
         try:
@@ -144,18 +94,21 @@ class HttpAnswer:
                 raise late(kind, most, self.pulse, TimeoutError("nothing but comments"))
 
     def started(self) -> None:
+        """The first byte of the body was seen: from now on the idle limit holds."""
         self.begun = True
         connection = self.response.connection
         if connection is not None and connection.protocol is not None:
             connection.protocol.read_timeout = self.limits.idle_seconds
 
     async def finish(self) -> None:
+        """Read the orderly end behind the last event, so that the connection can serve again."""
         if not self.content.at_eof():
             with contextlib.suppress(BackendFailure, asyncio.TimeoutError):
                 await asyncio.wait_for(self.read(), END_SECONDS)
         self.response.close()
 
     def close(self) -> None:
+        """Let go of the answer, finished or not."""
         self.response.close()  # a finished answer gave its connection back already
 
 
@@ -165,7 +118,8 @@ def is_ping(data: bytes) -> bool:
 
 
 class HttpBackend:
-    """Any server that speaks HTTP."""
+    """Any server that speaks HTTP. `resumes`: it is an engine of joymigrate, which goes on where
+    another one stopped."""
 
     def __init__(
         self,
@@ -212,7 +166,9 @@ class HttpBackend:
         headers: Mapping[str, str],
         body: bytes,
         patience_seconds: float | None = None,
-    ) -> BackendAnswer:
+    ) -> HttpAnswer:
+        """Send a request, wait for the answer's status; raises `BackendFailure`.
+        `patience_seconds`: until its first byte, where that is not the usual limit."""
         import aiohttp
 
         patience = patience_seconds or self.limits.first_byte_seconds
@@ -251,6 +207,7 @@ class HttpBackend:
         return found
 
     async def check(self, url: str, paths: tuple[str, ...], timeout_seconds: float) -> str | None:
+        """Why the backend is not healthy, or None when it is."""
         import aiohttp
 
         limit = aiohttp.ClientTimeout(total=timeout_seconds)
@@ -275,6 +232,7 @@ class HttpBackend:
         return None if len(paths) > 1 else trouble
 
     async def close(self) -> None:
+        """Close all connections."""
         await self.session.close()
 
 

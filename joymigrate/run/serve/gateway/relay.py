@@ -34,7 +34,7 @@ from joymigrate.run.serve.evidence.failures import (
 )
 from joymigrate.run.serve.gateway import whole_answers
 from joymigrate.run.serve.gateway.attempt import Report, UpstreamAttempt
-from joymigrate.run.serve.gateway.backend import ENGINE, BackendAnswer, is_ping
+from joymigrate.run.serve.gateway.backend import ENGINE, HttpAnswer, is_ping
 from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.gateway.clock import tell_time
 from joymigrate.run.serve.gateway.meters import GatewayMeters, UpstreamMeters
@@ -267,7 +267,7 @@ class Relay:
             return None
         return orjson.dumps({**(call.parsed or {}), "return_token_ids": True})
 
-    async def rejection(self, answer: BackendAnswer, attempt: UpstreamAttempt) -> web.Response:
+    async def rejection(self, answer: HttpAnswer, attempt: UpstreamAttempt) -> web.Response:
         """A backend's own error, kept for the client in case no other backend does better."""
         try:
             body = await read_all(answer, ANSWER_BYTES)
@@ -280,7 +280,7 @@ class Relay:
         )
 
     async def in_one_piece(
-        self, call: GatewayCall, attempt: UpstreamAttempt, answer: BackendAnswer
+        self, call: GatewayCall, attempt: UpstreamAttempt, answer: HttpAnswer
     ) -> web.StreamResponse | RefusedAttempt:
         """An answer that is judged as a whole before the client sees any of it."""
         until = attempt.started + self.limits.total_seconds
@@ -336,7 +336,7 @@ class Relay:
         request: web.BaseRequest,
         call: GatewayCall,
         attempt: UpstreamAttempt,
-        answer: BackendAnswer,
+        answer: HttpAnswer,
     ) -> web.StreamResponse:
         """Bytes of another kind (audio, text): relayed as they come, cut visibly when they end."""
         block = await answer.read()
@@ -370,7 +370,7 @@ class Relay:
         request: web.BaseRequest,
         call: GatewayCall,
         attempt: UpstreamAttempt,
-        answer: BackendAnswer,
+        answer: HttpAnswer,
         tried: list[Instance],
     ) -> web.StreamResponse | RefusedAttempt:
         """A stream of events. Nothing goes to the client before the first word."""

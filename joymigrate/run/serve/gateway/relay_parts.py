@@ -13,7 +13,7 @@ from joymigrate.run.serve.evidence.failures import (
     BackendFailure,
 )
 from joymigrate.run.serve.gateway.attempt import UpstreamAttempt
-from joymigrate.run.serve.gateway.backend import BackendAnswer
+from joymigrate.run.serve.gateway.backend import HttpAnswer
 from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.gateway.stream import RelayedStream
 from joymigrate.run.serve.gateway.upstreams import Upstream
@@ -61,7 +61,7 @@ RETRY = {"Retry-After": "1"}
 
 
 async def pump(
-    answer: BackendAnswer,
+    answer: HttpAnswer,
     stream: RelayedStream,
     response: web.StreamResponse,
     block: bytes,
@@ -92,7 +92,7 @@ async def pump(
 
 
 async def read_all(
-    answer: BackendAnswer,
+    answer: HttpAnswer,
     limit_bytes: int,
     attempt: UpstreamAttempt | None = None,
     until: float = math.inf,

@@ -25,9 +25,9 @@ from joymigrate.run.serve.evidence.events import (
     Served,
 )
 from joymigrate.run.serve.evidence.rollout import Rollout
-from joymigrate.run.serve.gateway import admin, gate, gauges, health, replies
+from joymigrate.run.serve.gateway import admin, embedded, gate, gauges, health, replies
 from joymigrate.run.serve.gateway.attempt import Details
-from joymigrate.run.serve.gateway.backend import Backend, HttpBackend
+from joymigrate.run.serve.gateway.backend import HttpBackend
 from joymigrate.run.serve.gateway.calls import (
     GatewayCall,
     is_object,
@@ -54,6 +54,7 @@ from joymigrate.run.serve.web import access, apis, body
 from joymigrate.run.serve.web.apis import ApiRoute
 from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.keys import Keys
+from joymigrate.run.serve.web.server import Server
 from joymigrate.run.serve.web.signals import until_ended
 from joymigrate.run.serve.web.site import Front, Visit, WebSite
 from joymigrate.run.serve.web.telemetry import RequestSpan
@@ -71,8 +72,8 @@ GATE_SECONDS = 10.0  # how often a closed gate asks the ledger again
 class Gateway:
     """Two upstreams, one rollout, one address.
 
-    `backends` replaces the HTTP backend of an upstream, by name: the seam for an engine that runs
-    in this process. `talk` hears what an operator should read.
+    `engines` are the servers of upstreams that run in this process, by name: they live as long as
+    the gateway. `talk` hears what an operator should read.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Gateway:
         settings: GatewaySettings,
         *,
         unverified: bool = False,
-        backends: Mapping[str, Backend] | None = None,
+        engines: Mapping[str, Server] | None = None,
         talk: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.settings, self.unverified, self.talk = settings, unverified, talk
@@ -90,7 +91,7 @@ class Gateway:
         self.store = StateStore(settings.state, identity(settings))
         self.take_up()
         self.shared = self.share(settings)
-        self.given = dict(backends or {})
+        self.engines = dict(engines or {})
         self.journal = Journal(settings.log) if settings.log else None
         self.pages = Pages(self).by_path()
         self.tasks: list[asyncio.Task[None]] = []
@@ -118,6 +119,9 @@ class Gateway:
         if self.shared is None:
             self.store.hold()
             self.take_up()  # as it is now that nobody else writes it
+        for engine in self.engines.values():
+            await engine.start()
+        self.settings = embedded.place(self.settings, self.engines)
         self.assemble()
         if self.shared is not None:
             await self.shared.start()
@@ -154,8 +158,7 @@ class Gateway:
         made = {
             up.role: Upstream(
                 up,
-                self.given.get(up.name)
-                or HttpBackend(up, settings.limits, client_context(up), self.pulse),
+                HttpBackend(up, settings.limits, client_context(up), self.pulse),
                 settings.limits,
             )
             for up in settings.upstreams
@@ -191,7 +194,7 @@ class Gateway:
             service.MonitorPage(up.name, url + "/metrics", up.key, only=OF_BACKENDS)
             for up in self.settings.upstreams
             for url in up.urls
-            if up.name not in self.given and self.settings.monitor.backends
+            if self.settings.monitor.backends
         ]
         return [own, *backends]
 
@@ -221,6 +224,8 @@ class Gateway:
             await self.shared.close()
         for upstream in (self.router.primary, self.router.standby):
             await upstream.backend.close()
+        for engine in self.engines.values():
+            await engine.stop(hurried)
         await self.monitor.close()
         self.save()
         self.store.release()
@@ -272,7 +277,7 @@ class Gateway:
         """Read the gateway's file again; what cannot change while it runs, or a mistake in the
         file, is told to the operator, and everything stays as it was."""
         try:
-            fresh = load(self.settings.path)
+            fresh = embedded.place(load(self.settings.path), self.engines)
             refuse_changes(self.settings, fresh)
             self.site.reload()
             contexts = {up.name: client_context(up) for up in fresh.upstreams}

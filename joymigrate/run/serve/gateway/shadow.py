@@ -50,7 +50,7 @@ from joymigrate.run.serve.evidence.stock_answers import Canned
 from joymigrate.run.serve.gateway import whole_answers
 from joymigrate.run.serve.gateway.account import account_of, join_events
 from joymigrate.run.serve.gateway.attempt import Report
-from joymigrate.run.serve.gateway.backend import BackendAnswer, is_ping
+from joymigrate.run.serve.gateway.backend import HttpAnswer, is_ping
 from joymigrate.run.serve.gateway.calls import GatewayCall, forward_headers
 from joymigrate.run.serve.gateway.clock import tell_time
 from joymigrate.run.serve.gateway.kinds import Key, key_of, label_of
@@ -420,9 +420,7 @@ class Shadow:
         finally:
             answer.close()
 
-    async def open(
-        self, upstream: Upstream, instance: Instance, call: GatewayCall
-    ) -> BackendAnswer:
+    async def open(self, upstream: Upstream, instance: Instance, call: GatewayCall) -> HttpAnswer:
         """Send the question."""
         headers = without_context(forward_headers(call, upstream.settings))
         return await upstream.backend.open(
@@ -431,7 +429,7 @@ class Shadow:
         )  # fmt: skip
 
     async def one_piece(
-        self, answer: BackendAnswer, call: GatewayCall, started: float
+        self, answer: HttpAnswer, call: GatewayCall, started: float
     ) -> BackendReply:
         """A whole answer."""
         until = started + self.primary.limits.total_seconds
@@ -452,7 +450,7 @@ class Shadow:
         )
 
     async def streamed(
-        self, answer: BackendAnswer, call: GatewayCall, upstream: Upstream, started: float
+        self, answer: HttpAnswer, call: GatewayCall, upstream: Upstream, started: float
     ) -> BackendReply:
         """An answer in pieces, with its times."""
         stream, first = RelayedStream(call.api.form, keep=call.strict), None

@@ -16,7 +16,7 @@ from joymigrate.run.serve.evidence.failures import (
 )
 from joymigrate.run.serve.gateway import resume
 from joymigrate.run.serve.gateway.attempt import UpstreamAttempt
-from joymigrate.run.serve.gateway.backend import BackendAnswer
+from joymigrate.run.serve.gateway.backend import HttpAnswer
 from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.gateway.meters import GatewayMeters
 from joymigrate.run.serve.gateway.settings import GatewayLimits
@@ -162,7 +162,7 @@ async def go_on(
 
 async def reopen(
     relay: Asking, call: GatewayCall, attempt: UpstreamAttempt, ways: list[resume.Continuation]
-) -> tuple[resume.Continuation, BackendAnswer]:
+) -> tuple[resume.Continuation, HttpAnswer]:
     """Ask in the first way that the backend accepts. Declining one is not a failure."""
     status = 0
     for way in ways:

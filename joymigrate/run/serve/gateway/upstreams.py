@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from joymigrate.run.serve.gateway.backend import Backend
+from joymigrate.run.serve.gateway.backend import HttpBackend
 from joymigrate.run.serve.gateway.settings import GatewayLimits, UpstreamSettings
 
 WHOLE_KEPT, WHOLE_KNOWN = 200, 50  # whole answers by which their time is known
@@ -35,7 +35,7 @@ class Upstream:
     """One backend with its limits. `up` when any of its servers is."""
 
     settings: UpstreamSettings
-    backend: Backend
+    backend: HttpBackend
     limits: GatewayLimits
     instances: list[Instance] = field(default_factory=list)
     inflight: int = 0

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from joymigrate.run.serve.gateway import settings
-from joymigrate.run.serve.gateway.embedded import open_backends
+from joymigrate.run.serve.gateway.embedded import open_engines
 from joymigrate.run.serve.gateway.server import Gateway
 
 from .conftest import call, free_port, process, wait_ready, wait_said
@@ -83,7 +83,7 @@ def gateway_for(folder: Path, upstreams: Any, **more: Any) -> Gateway:
         **more,
     }
     loaded = settings.parse(raw, folder / "gateway.yaml")
-    return Gateway(loaded, unverified=True, backends=open_backends(loaded))
+    return Gateway(loaded, unverified=True, engines=open_engines(loaded))
 
 
 def test_a_gateway_spreads_over_both_and_the_texts_are_the_same(pair: Any, tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_an_engine_can_live_inside_the_gateway(pair: Any, folder: Path, tmp_path
             assert {row["choices"][0]["text"] for row in found} == {expected}
             assert gateway.meters.attempts.of("npu", "ok").value > 0
             assert gateway.router.standby.up
-            engine = gateway.given["npu"].service.engine  # type: ignore[attr-defined]
+            engine = gateway.engines["npu"].service.engine  # type: ignore[attr-defined]
             made = await asyncio.to_thread(stream_and_leave, url)
             assert made
             for _ in range(500):
