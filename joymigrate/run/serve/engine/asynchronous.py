@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import uuid
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from joymigrate import processors
-from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.core import Engine
 from joymigrate.run.serve.engine.faults import word_error
 from joymigrate.run.serve.engine.load import Loaded, load_engine
 from joymigrate.run.serve.engine.pooling import Pooling, pooling_of
-from joymigrate.run.serve.engine.sequence import Sequence
 from joymigrate.run.serve.engine.tokens import FolderTokens, NumberTokens
 from joymigrate.run.serve.engine.types import (
     EngineOptions,
@@ -25,6 +24,7 @@ from joymigrate.run.serve.engine.types import (
     Lost,
     ModelInfo,
     Request,
+    Sampling,
 )
 
 Work = Callable[[], None]
@@ -57,9 +57,7 @@ class AsyncEngine:
         self.wake = threading.Condition()
         self.closing = False
         self.mailboxes: dict[str, Mailbox] = {}
-        self.waiting: dict[asyncio.Future[Any], asyncio.AbstractEventLoop] = {}
         self.watching: dict[asyncio.Future[Any], asyncio.AbstractEventLoop] = {}
-        self.embedding: dict[asyncio.Future[Any], Sequence] = {}
         self.thread = threading.Thread(target=self.run, name="engine", daemon=True)
         self.thread.start()
 
@@ -100,16 +98,24 @@ class AsyncEngine:
     ) -> list[list[float]]:
         """A vector for each text's tokens, as the folder's pooling says."""
         assert self.pooling is not None
-        self.refuse_failed()
-        loop = asyncio.get_running_loop()
-        futures: list[asyncio.Future[Any]] = [loop.create_future() for _ in texts]
-        for ids, future in zip(texts, futures, strict=True):
-            self.waiting[future] = loop
-            self.put(lambda ids=ids, future=future: self.start_embedding(ids, future, adapter))  # type: ignore[misc]
+        made = Sampling(max_tokens=0)
+        way: Literal["mean", "last"] = "mean" if self.pooling.mean else "last"
+
+        async def one(ids: list[int]) -> list[float]:
+            request = Request(uuid.uuid4().hex, tuple(ids), made, adapter=adapter, pooling=way)
+            vector: list[float] = []
+            async for output in self.generate(request):
+                if output.error is not None:
+                    raise RuntimeError(output.error)
+                vector = output.vector or []
+            return vector
+
+        tasks = [asyncio.ensure_future(one(ids)) for ids in texts]
         try:
-            rows = await asyncio.gather(*futures)
+            rows = await asyncio.gather(*tasks)
         finally:
-            self.put(lambda: self.drop_embeddings(futures))
+            for task in tasks:
+                task.cancel()
         return [self.pooling.finish(row) for row in rows]
 
     async def until_failed(self) -> BaseException:
@@ -177,7 +183,7 @@ class AsyncEngine:
             why = str(error) if isinstance(error, Lost) else word_error(error)
             self.fail(Lost(f"the engine failed: {why}"))
             for future, loop in list(self.watching.items()):
-                send(loop, lambda f=future: settle(f, None))  # type: ignore[misc]
+                send(loop, lambda f=future: f.done() or f.set_result(None))  # type: ignore[misc]
             return
         self.fail(Lost("the engine is closed"))
 
@@ -206,43 +212,6 @@ class AsyncEngine:
             self.mailboxes.pop(request_id, None)
             self.engine.abort(request_id)
 
-    def start_embedding(
-        self, ids: list[int], future: asyncio.Future[Any], adapter: str | None = None
-    ) -> None:
-        """Queue a text to embed."""
-        assert self.pooling is not None
-        loop = self.waiting[future]
-        if (ended := self.ended) is not None:
-            self.waiting.pop(future, None)
-            send(loop, lambda: settle(future, ended))
-            return
-
-        def done(row: Any) -> None:
-            self.waiting.pop(future, None)
-            values = row.tolist()
-            send(loop, lambda: settle(future, values))
-
-        def failed(why: str) -> None:
-            self.waiting.pop(future, None)
-            send(loop, lambda: settle(future, RuntimeError(why)))
-
-        try:
-            self.embedding[future] = self.engine.embed(
-                ids, done, failed, mean=self.pooling.mean, adapter=adapter
-            )
-        except JoyError as error:
-            self.waiting.pop(future, None)
-            refusal = error
-            send(loop, lambda: settle(future, refusal))
-
-    def drop_embeddings(self, futures: list[asyncio.Future[Any]]) -> None:
-        """End the texts to embed that nobody waits for any more."""
-        for future in futures:
-            self.waiting.pop(future, None)
-            sequence = self.embedding.pop(future, None)
-            if sequence is not None:
-                self.engine.drop(sequence)
-
     def deliver(self, outputs: list[EngineOutput]) -> None:
         """Put outputs into their mailboxes, one wake-up for each event loop."""
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Mailbox, EngineOutput]]] = {}
@@ -267,9 +236,6 @@ class AsyncEngine:
         for box in list(self.mailboxes.values()):
             box.put([error])
         self.mailboxes.clear()
-        for future, loop in list(self.waiting.items()):
-            send(loop, lambda f=future: settle(f, error))  # type: ignore[misc]
-        self.waiting.clear()
 
 
 class Mailbox:
@@ -319,13 +285,3 @@ def set_threads(options: EngineOptions, device: str) -> None:
     import torch
 
     torch.set_num_threads(options.threads or max(1, processors.available() - 1))
-
-
-def settle(future: asyncio.Future[Any], result: Any) -> None:
-    """Give a future its result, or its exception, unless its owner went away."""
-    if future.done():
-        return
-    if isinstance(result, BaseException):
-        future.set_exception(result)
-    else:
-        future.set_result(result)

@@ -41,7 +41,7 @@ def check(engine: EngineLimits, request: Request) -> None:
             where="prompt",
             help="--max-model-len, more memory for keys and values, or a shorter prompt",
         )
-    if getattr(engine.model, "scores", False):
+    if getattr(engine.model, "scores", False) and request.pooling is None:
         raise JoyError("this model scores texts, it makes none", where="model")
     if request.images and not hasattr(engine.model, "look"):
         raise JoyError(f"{engine.model.family} does not read images", where="images")

@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from joymigrate.run.serve.engine.blocks import BlockPool
 from joymigrate.run.serve.engine.cache import Cache
 from joymigrate.run.serve.engine.checking import check
 from joymigrate.run.serve.engine.drafts import Drafter, Lookups
-from joymigrate.run.serve.engine.findings import EmbeddingRequest, ForwardResult, ask_guide, read
+from joymigrate.run.serve.engine.findings import ForwardResult, ask_guide, read
 from joymigrate.run.serve.engine.live import LiveText, replay, root_of, texts_of
 from joymigrate.run.serve.engine.models.model import CausalModel
 from joymigrate.run.serve.engine.recover import Recovery
@@ -135,7 +136,7 @@ class Engine:
             text.sequence.root = root_of(seen, long, self.adapters.root(adapter))
         self.texts[request.id] = list(texts)
         self.prompt_tokens += len(prompt)
-        if limit == len(prompt) and not texts[0].sequence.every:
+        if limit == len(prompt) and not texts[0].sequence.every and request.pooling is None:
             for text in texts:
                 self.ready.append(self.end(text, text.cut("length")))
             return
@@ -157,42 +158,10 @@ class Engine:
             return LONG if prompt + made > base else b""
         return str(prompt).encode()
 
-    def embed(
-        self,
-        ids: list[int],
-        done: Callable[[Tensor], None],
-        failed: Callable[[str], None],
-        *,
-        mean: bool,
-        adapter: str | None = None,
-    ) -> Sequence:
-        """Queue a text whose last state, or mean of states, goes to `done`, float32 [hidden].
-
-        `failed` is told why there is none. `drop` ends it earlier.
-        """
-        if not 0 < len(ids) <= self.max_model_len:
-            raise JoyError(f"a text has 1 to {self.max_model_len} tokens, not {len(ids)}")
-        number = self.adapters.number(adapter)
-        sequence = Sequence("", list(ids), len(ids), len(ids), adapter=number, cacheable=False)
-        sequence.root, sequence.every = root_of(self.adapters.root(number)), mean
-        sequence.state = EmbeddingRequest(done, failed, mean)
-        self.scheduler.add(sequence)
-        return sequence
-
-    def drop(self, sequence: Sequence) -> None:
-        """End a text to embed; one that ended already is left alone."""
-        if isinstance(sequence.state, EmbeddingRequest):
-            sequence.state = None
-            self.scheduler.remove(sequence)
-
     def give_up(self, sequence: Sequence, why: str) -> list[EngineOutput]:
         """End a text that cannot be computed; its blocks are free at once."""
-        state = sequence.state
-        if isinstance(state, EmbeddingRequest):
-            self.drop(sequence)
-            state.failed(why)
-            return []
-        return [self.end(state, state.cut("error", why))]
+        text = sequence.state
+        return [self.end(text, text.cut("error", why))]
 
     def abort(self, request_id: str) -> list[EngineOutput]:
         """End a request; its blocks are free at once. Unknown ids are ended already."""
@@ -271,15 +240,16 @@ class Engine:
     def tell(self, chunks: list[Chunk], found: ForwardResult) -> list[EngineOutput]:
         """Record that chunks were computed, and give every text what was found for it."""
         self.scheduler.advance(chunks)
-        for chunk, wish, states in found.states:
-            wish.total = states
+        outputs = []
+        for chunk, text, states in found.states:
+            text.pooled = states
             if chunk.last:
-                self.drop(chunk.sequence)
-                wish.done(states)
+                output = replace(text.cut("stop"), vector=states.tolist())
+                outputs.append(self.end(text, output))
         for text, scores in found.prompts:
             assert text.prompt_logprobs is not None
             text.prompt_logprobs += scores
-        outputs = [self.end(text, text.cut(reason, why)) for text, reason, why in found.ended]
+        outputs += [self.end(text, text.cut(reason, why)) for text, reason, why in found.ended]
         chosen = found.chosen
         for i, (text, token) in enumerate(zip(found.sampled, chosen.ids, strict=True)):
             if i in chosen.broken:

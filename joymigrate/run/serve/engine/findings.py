@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -16,22 +15,12 @@ from joymigrate.run.serve.engine.scheduler import Chunk
 from joymigrate.run.serve.engine.types import FinishReason, Stuck, TokenLogprob
 
 
-@dataclass(slots=True, eq=False)
-class EmbeddingRequest:
-    """A text whose states are wanted instead of a continuation."""
-
-    done: Callable[[Tensor], None]
-    failed: Callable[[str], None]
-    mean: bool
-    total: Tensor | None = None
-
-
 @dataclass(slots=True)
 class ForwardResult:
     """What a forward pass says about each of its texts, before any of them is told. `drafts` are
     (place in `sampled`, tokens that were tried, the scores behind each [K, V])."""
 
-    states: list[tuple[Chunk, EmbeddingRequest, Tensor]] = field(default_factory=list)
+    states: list[tuple[Chunk, LiveText, Tensor]] = field(default_factory=list)
     prompts: list[tuple[LiveText, list[TokenLogprob]]] = field(default_factory=list)
     ended: list[tuple[LiveText, FinishReason, str | Stuck | None]] = field(default_factory=list)
     sampled: list[LiveText] = field(default_factory=list)
@@ -47,7 +36,7 @@ def read(model: CausalModel, chunks: list[Chunk], batch: Batch, hidden: Tensor) 
     tried: list[tuple[int, Chunk]] = []
     for chunk, (first, last) in zip(chunks, batch.ranges, strict=True):
         state = chunk.sequence.state
-        if isinstance(state, EmbeddingRequest):
+        if state.request.pooling is not None:
             found.states.append((chunk, state, pool_states(chunk, state, hidden[first:last])))
             continue
         if chunk.sequence.every and chunk.start < chunk.sequence.prompt:
@@ -96,13 +85,13 @@ def score_prompt(
     return logprobs(scores, wanted, [most] * len(wanted))
 
 
-def pool_states(chunk: Chunk, wish: EmbeddingRequest, hidden: Tensor) -> Tensor:
+def pool_states(chunk: Chunk, text: LiveText, hidden: Tensor) -> Tensor:
     """The states of a text to embed so far, or at its end what is made of them, on the CPU."""
-    if not wish.mean:
+    if text.request.pooling == "last":
         return hidden[-1].float().cpu() if chunk.last else hidden.new_empty(0)
     total = hidden.float().sum(0).cpu()
-    if chunk.start and wish.total is not None:  # None again where it started over
-        total = total + wish.total
+    if chunk.start and text.pooled is not None:
+        total = total + text.pooled
     return total / len(chunk.sequence.ids) if chunk.last else total
 
 

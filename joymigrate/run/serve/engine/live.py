@@ -36,7 +36,7 @@ class LiveText:
     followers: list[LiveText] = field(default_factory=list)
     prompt_logprobs: list[TokenLogprob | None] | None = None
     said_cached: bool = False
-    pooled: Any = None  # sum of states, for embeddings
+    pooled: Any = None  # what is made of its states so far, for `pooling`
     vision: Any = None  # embeddings and positions of images
 
     def take(self, token: int, logprob: TokenLogprob | None) -> EngineOutput:
@@ -167,7 +167,7 @@ def texts_of(
     sampling = request.sampling
     seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
     stops = tuple(sampling.stop_token_ids) + (() if sampling.ignore_eos else ends)
-    every = sampling.prompt_logprobs is not None
+    every = sampling.prompt_logprobs is not None or request.pooling == "mean"
     made = []
     for index in range(sampling.n):
         sequence = Sequence(
@@ -178,7 +178,7 @@ def texts_of(
             index=index,
             priority=request.priority,
             adapter=adapter,
-            cacheable=not (every and index == 0),
+            cacheable=not (every and index == 0) and request.pooling is None,
             every=every and index == 0,
         )
         text = LiveText(

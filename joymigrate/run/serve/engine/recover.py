@@ -133,7 +133,7 @@ class Recovery:
         if self.in_a_row >= IN_A_ROW:
             raise Lost(f"{self.in_a_row} texts in a row failed: {word_error(error)}") from error
         why = "memory is short" if short_of_memory(error) else "the model failed at this text"
-        log.error("%s: %s", chunk.sequence.request_id or "an embedding", why)
+        log.error("%s: %s", chunk.sequence.request_id, why)
         return self.engine.give_up(chunk.sequence, f"{why}: {word_error(error)}")
 
     def probe(self, count: int, error: Exception) -> None:

@@ -130,7 +130,8 @@ class Request:
     `images` are RGB PIL images, in the order of their placeholders in the prompt: `prompt` holds
     one placeholder per image, which the engine widens to the image's number of tokens. `guide`
     makes the guide of each of the texts. `adapter` is the name of one of the model's. `resume` has
-    one entry a text, None for one of which nothing was generated, or none at all.
+    one entry a text, None for one of which nothing was generated, or none at all. `pooling` asks
+    for a vector instead of a continuation: the last state of the prompt, or the mean of all.
     """
 
     id: str
@@ -141,6 +142,7 @@ class Request:
     guide: Callable[[], Guide] | None = None
     resume: tuple[Resume | None, ...] = ()
     adapter: str | None = None
+    pooling: Literal["mean", "last"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +190,7 @@ class EngineOutput:
     usage: Usage | None = None  # with the last output of an index
     cached_tokens: int = 0
     error: str | None = None
+    vector: list[float] | None = None  # what `pooling` asked for
 
 
 class Stuck(Exception):

@@ -272,16 +272,12 @@ def test_processes_that_compute_together_do_not_try_again(folder: Path, referenc
 
 def test_embeddings_fail_alone_and_free_their_blocks(engine: Engine) -> None:
     break_at(engine, poisoned)
-    found: list[Any] = []
-    reasons: list[str] = []
-    engine.embed([1, 2, 3], found.append, reasons.append, mean=True)
-    engine.embed([1, POISON, 3], found.append, reasons.append, mean=True)
-    left = engine.embed([4, 5, 6], found.append, reasons.append, mean=False)
-    engine.drop(left)
-    drain(engine)
-    assert [row.shape for row in found] == [torch.Size([64])]
-    assert len(reasons) == 1
-    assert "shape mismatch" in reasons[0]
+    for name, ids in (("good", (1, 2, 3)), ("bad", (1, POISON, 3)), ("left", (4, 5, 6))):
+        engine.add(Request(name, ids, Sampling(max_tokens=0), pooling="mean"))
+    engine.abort("left")
+    found = drain(engine)
+    assert len(found["good", 0][-1].vector or []) == 64
+    assert "shape mismatch" in str(found["bad", 0][-1].error)
     assert engine.stats().blocks_used == 0
 
 
