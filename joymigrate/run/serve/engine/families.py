@@ -19,7 +19,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.serve.engine.models.spec import families as decoder_families
-from joymigrate.run.serve.engine.probe import WINDOWS, probe
+from joymigrate.run.serve.engine.probe import WINDOWS, continue_text, probe, texts
 from joymigrate.run.serve.engine.tiny_models import document, fitting, tiny
 
 LENGTHS = (30, 7, 1, 17)
@@ -119,7 +119,7 @@ def beyond(found: EngineFamily, name: str, config: Mapping[str, Any]) -> EngineF
 def compare(name: str, folder: Path, model: Any) -> EngineFamily:
     """Continue the same prompts with the engine and with transformers."""
     from joymigrate.run.serve.engine.load import load_engine
-    from joymigrate.run.serve.engine.types import EngineOptions, Request, Sampling
+    from joymigrate.run.serve.engine.types import EngineOptions
 
     try:
         engine = load_engine(folder, EngineOptions(dtype="float32", **TIGHT)).engine  # type: ignore[arg-type]
@@ -128,29 +128,14 @@ def compare(name: str, folder: Path, model: Any) -> EngineFamily:
     source = random.Random(0)
     width = engine.model.vocabulary
     asked = [[source.randrange(width) for _ in range(length)] for length in LENGTHS]
-    sampling = Sampling(max_tokens=COUNT, temperature=0, ignore_eos=True)
-    want = [continue_text(model, ids) for ids in asked]
-    for i, ids in enumerate(asked):
-        engine.add(Request(str(i), tuple(ids), sampling))
-    got: list[list[int]] = [[] for _ in asked]
-    while not engine.idle:
-        for output in engine.step():
-            got[int(output.request_id)] += output.new_ids
+    want = [continue_text(model, ids, COUNT) for ids in asked]
+    got = texts(engine, asked, COUNT)
     seen = len({token for ids in want for token in ids})
     for ids, right, wrong in zip(asked, want, got, strict=True):
         if right != wrong:
             reason = f"after {len(ids)} tokens: {wrong} instead of {right}"
             return EngineFamily(name, "fail", engine.model.path, reason, seen)
     return EngineFamily(name, "pass", engine.model.path, "", seen)
-
-
-def continue_text(model: Any, ids: list[int]) -> list[int]:
-    """What transformers' `generate` appends."""
-    import torch
-
-    with torch.inference_mode():
-        made = model.generate(torch.tensor([ids]), max_new_tokens=COUNT, do_sample=False)
-    return made[0, len(ids) :].tolist()  # type: ignore[no-any-return]
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,23 +78,12 @@ class EnginesFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Launcher:
-    """An engine that can be started. `program` are the words that run it, or `start` the modules
-    where those are not found; `module` is empty for a program that is no Python. `words` are its
-    arguments, with what `serve` decides in braces; `options` are what it calls other wishes.
-    `settings` are for an engine that reads a file instead: see `write_configuration`."""
+class Launcher(EngineEntry):
+    """An engine that can be started: what a chip's file says of it, and what releases it fits."""
 
-    name: str
-    chip: str
-    module: str
-    program: str
-    start: tuple[str, ...]
-    install: str
+    name: str = ""
+    chip: str = ""
     fits: tuple[dict[str, str], ...] = ()
-    words: tuple[str, ...] = WORDS
-    options: Mapping[str, str] = field(default_factory=lambda: OPTIONS)
-    health: str = "/health"
-    settings: EngineFile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +129,8 @@ def launcher(
     name: str, chip: str, entry: EngineEntry, companions: Sequence[Companion] = ()
 ) -> Launcher:
     """One engine of a chip."""
-    fits = tuple(row.parts() for row in companions)
-    return Launcher(
-        name, chip, entry.module, entry.program, entry.start, entry.install, fits, entry.words,
-        entry.options, entry.health, entry.settings,
-    )  # fmt: skip
+    said = {one.name: getattr(entry, one.name) for one in fields(EngineEntry)}
+    return Launcher(**said, name=name, chip=chip, fits=tuple(row.parts() for row in companions))
 
 
 def find_launcher(name: str, chip: str | None = None) -> Launcher:

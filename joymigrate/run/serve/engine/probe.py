@@ -194,7 +194,7 @@ def probe(raw: Mapping[str, Any], *, generic: bool = False) -> ProbeResult:
         try:
             model = make_tiny(str(raw["model_type"]), values, folder)
             asked = prompts(model)
-            want = [continue_text(model, ids) for ids in asked]
+            want = [continue_text(model, ids, COUNT) for ids in asked]
         except Exception as error:  # a configuration's own checks raise what they like
             text = str(error).strip().splitlines()
             return ProbeResult(
@@ -278,7 +278,7 @@ def compare(
         except JoyError as error:
             return f"a shrunk copy is refused: {error.what}"
         for attempt in range(times):
-            got = texts(engine, asked, attempt)
+            got = texts(engine, asked, COUNT, attempt)
             for ids, right, wrong in zip(asked, want, got, strict=True):
                 if right != wrong:
                     place = next(i for i in range(COUNT) if right[i : i + 1] != wrong[i : i + 1])
@@ -291,11 +291,11 @@ def compare(
     return ""
 
 
-def texts(engine: Any, asked: list[list[int]], attempt: int) -> list[list[int]]:
+def texts(engine: Any, asked: list[list[int]], count: int, attempt: int = 0) -> list[list[int]]:
     """What the engine continues all prompts with, computed together."""
     from joymigrate.run.serve.engine.types import Request, Sampling
 
-    sampling = Sampling(max_tokens=COUNT, temperature=0, ignore_eos=True)
+    sampling = Sampling(max_tokens=count, temperature=0, ignore_eos=True)
     for i, ids in enumerate(asked):
         engine.add(Request(f"{attempt}-{i}", tuple(ids), sampling))
     got: list[list[int]] = [[] for _ in asked]
@@ -307,13 +307,13 @@ def texts(engine: Any, asked: list[list[int]], attempt: int) -> list[list[int]]:
     return got
 
 
-def continue_text(model: Any, ids: list[int]) -> list[int]:
+def continue_text(model: Any, ids: list[int], count: int) -> list[int]:
     """What transformers' `generate` appends."""
     import torch
 
     with torch.inference_mode():
         made = model.generate(
-            torch.tensor([ids]), max_new_tokens=COUNT, do_sample=False, use_cache=True
+            torch.tensor([ids]), max_new_tokens=count, do_sample=False, use_cache=True
         )
     found: list[int] = made[0, len(ids) :].tolist()
     return found

@@ -50,22 +50,6 @@ class Histogram:
         return sum(self.counts)
 
 
-def quantile(counts: list[int], share: float) -> float | None:
-    """The duration below which `share` of the counted ones lie, in seconds; None of nothing."""
-    total = sum(counts)
-    if total == 0:
-        return None
-    rank, seen = share * total, 0
-    for place, count in enumerate(counts):
-        seen += count
-        if count and seen >= rank:
-            if place >= len(BOUNDS):
-                return BOUNDS[-1]
-            low = BOUNDS[place - 1] if place else 0.0
-            return low + (BOUNDS[place] - low) * (rank - (seen - count)) / count
-    return BOUNDS[-1]
-
-
 @dataclass(slots=True)
 class MetricFamily:
     """All series of one metric."""

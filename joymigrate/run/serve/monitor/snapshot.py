@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.monitor.metrics import BOUNDS, Metrics, current
+from joymigrate.run.serve.monitor.metrics import BOUNDS, Histogram, Metrics, current
 
 Labels = tuple[tuple[str, str], ...]
 Buckets = list[tuple[float, float]]  # upper bound in seconds, observations up to it
@@ -41,13 +42,14 @@ def of_metrics(metrics: Metrics, time: float) -> Snapshot:
             continue
         rows = made.buckets.setdefault(family.name, {})
         for labels, histogram in family.series.items():
-            seen, buckets = 0, []
-            for bound, count in zip(BOUNDS, histogram.counts, strict=False):
-                seen += count
-                buckets.append((bound, float(seen)))
-            buckets.append((float("inf"), float(seen + histogram.counts[-1])))
-            rows[tuple(zip(family.labels, labels, strict=True))] = buckets
+            rows[tuple(zip(family.labels, labels, strict=True))] = buckets_of(histogram)
     return made
+
+
+def buckets_of(histogram: Histogram) -> Buckets:
+    """All bounds with the observations up to each."""
+    bounds = (*BOUNDS, float("inf"))
+    return list(zip(bounds, map(float, accumulate(histogram.counts)), strict=True))
 
 
 def of_text(text: str, time: float, where: str) -> Snapshot:

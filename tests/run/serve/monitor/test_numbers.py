@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.monitor import derive, devices, snapshot
-from joymigrate.run.serve.monitor.metrics import Histogram, Metrics, quantile
+from joymigrate.run.serve.monitor.metrics import Histogram, Metrics
 
 VLLM = """\
 # TYPE vllm:num_requests_running gauge
@@ -36,7 +36,7 @@ def test_a_quantile_is_within_its_bucket(values: list[float], share: float) -> N
     for value in values:
         histogram.add(value)
     exact = sorted(values)[max(0, -(-int(share * len(values) * 1000) // 1000) - 1)]
-    found = quantile(histogram.counts, share)
+    found = derive.quantile(snapshot.buckets_of(histogram), share)
     assert found is not None
     # Buckets are a factor of 10**(1/20) = 1.122 wide; ranks may fall on either neighbour.
     neighbours = [v for v in values if exact / 1.26 <= v <= exact * 1.26] or [exact]
