@@ -42,14 +42,14 @@ PLAIN = """
 import sys, orjson, torch
 from aiohttp import web
 from pathlib import Path
-from joymigrate.run.serve.ranking import wire
+from joymigrate.run.serve.ranking import json_inputs
 from joymigrate.run.serve.ranking.program import load
 from joymigrate.run.serve.ranking.request import check
 torch.set_num_threads(1)
 program = load(Path(sys.argv[1]))
 async def rank(request):
     body = orjson.loads(await request.read())
-    asked = check(program.signature, wire.read_values(program.signature, body["inputs"]))
+    asked = check(program.signature, json_inputs.read_values(program.signature, body["inputs"]))
     scores = program.run(asked.arrays)[0].numpy()
     return web.Response(body=orjson.dumps({"outputs": {"score": scores}},
                         option=orjson.OPT_SERIALIZE_NUMPY), content_type="application/json")
@@ -63,7 +63,7 @@ from pathlib import Path
 from ray import serve
 from starlette.requests import Request
 from starlette.responses import Response
-from joymigrate.run.serve.ranking import wire
+from joymigrate.run.serve.ranking import json_inputs
 from joymigrate.run.serve.ranking.merge import merge
 from joymigrate.run.serve.ranking.program import load
 from joymigrate.run.serve.ranking.request import check
@@ -82,7 +82,7 @@ class Ranker:
     async def __call__(self, request: Request):
         body = orjson.loads(await request.body())
         asked = check(self.program.signature,
-                      wire.read_values(self.program.signature, body["inputs"]))
+                      json_inputs.read_values(self.program.signature, body["inputs"]))
         scores = await self.batch(asked)
         return Response(orjson.dumps({"outputs": {"score": scores}},
                         option=orjson.OPT_SERIALIZE_NUMPY), media_type="application/json")
@@ -93,7 +93,7 @@ while True:
 TORCHSERVE = """
 import orjson, torch
 from pathlib import Path
-from joymigrate.run.serve.ranking import wire
+from joymigrate.run.serve.ranking import json_inputs
 from joymigrate.run.serve.ranking.merge import merge
 from joymigrate.run.serve.ranking.program import load
 from joymigrate.run.serve.ranking.request import check
@@ -110,7 +110,7 @@ def handle(rows, context):
         body = row.get("body") or row.get("data")
         body = body if isinstance(body, dict) else orjson.loads(bytes(body))
         asked.append(check(program.signature,
-                           wire.read_values(program.signature, body["inputs"])))
+                           json_inputs.read_values(program.signature, body["inputs"])))
     whole = merge(program.signature, asked)
     scores = program.run(whole.arrays)[0].numpy()
     return [orjson.dumps({"outputs": {"score": scores[start:stop].copy()}},

@@ -32,6 +32,7 @@ ROWS: list[list[str]] = [
         "run.rehearse.fill",
         "run.rehearse.memory",
         "run.serve.monitor",
+        "run.serve.kserve",
         "run.train.formats",
         "run.tensorflow",
         "run.beam",

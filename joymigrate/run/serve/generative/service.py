@@ -8,11 +8,9 @@ a stream has one event an item, as soon as its history is searched.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,21 +19,24 @@ from joymigrate.errors import JoyError
 from joymigrate.run.beam import BeamAnswer, BeamRequest
 from joymigrate.run.serve.engine.http.fields import Fields, is_whole
 from joymigrate.run.serve.engine.http.streaming import StreamOptions, start_stream, stream_options
-from joymigrate.run.serve.engine.http.triton.tensors import header_of
 from joymigrate.run.serve.generative.loop import BeamLoop
 from joymigrate.run.serve.generative.recommender import ItemRecommender
-from joymigrate.run.serve.ranking import wire
-from joymigrate.run.serve.web.answering import answer_request
+from joymigrate.run.serve.kserve import tensors
+from joymigrate.run.serve.kserve.protocol import (
+    InferAnswer,
+    InferRequest,
+    KserveService,
+    TensorSpec,
+    kserve_routes,
+)
 from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.keys import Keys
 from joymigrate.run.serve.web.limits import HttpLimits
 from joymigrate.run.serve.web.messages import DONE, EVENTS, Ask, Reply, data, event
+from joymigrate.run.serve.web.paths import HttpRoute, PathTable
 
-log = logging.getLogger("joymigrate.serve")
 LEAST_WIDTH = 32  # beams of a request that names none
 PROMPTS = 256  # of a request
-PLATFORM = "joymigrate_generative"
-INPUTS = ("history", "candidate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +59,15 @@ class Ranked:
 
 
 @dataclass(slots=True)
-class GenerativeService:
+class GenerativeService(KserveService):
     """What handlers know. Stands behind the one HTTP server (`Answering`)."""
+
+    platform = "joymigrate_generative"
+    inputs = (
+        TensorSpec("history", "INT64", (-1,)),
+        TensorSpec("candidate", "INT64", (-1,), optional=True, role="candidate"),
+    )
+    outputs = (TensorSpec("item", "INT64", (-1,)), TensorSpec("score", "FP32", (-1,)))
 
     served: ItemRecommender
     loop: BeamLoop
@@ -90,38 +98,32 @@ class GenerativeService:
             raise HttpRefusal(400, str(error)) from None
         return rank_items(answer, (rules or self.served.trie), wanted.answers)
 
-    @property
-    def works(self) -> bool:
+    def lives(self) -> bool:
         """Whether the search goes on."""
         return self.loop.thread.is_alive()
 
-    def count(self, status: int, seconds: float, gone: bool, work: bool = True) -> None:
-        """Count a request, as gRPC has it."""
-        outcome = "client_closed" if gone else "ok" if status < 400 else str(status)
-        if work:
-            self.counts[outcome] = self.counts.get(outcome, 0) + 1
+    def trouble(self) -> str | None:
+        """Why requests are not taken now."""
+        if not self.lives():
+            return "the search ended"
+        return "stopping: no new requests are taken" if self.draining else None
 
-    def check_model(self, name: Any) -> str:
-        """The model's name; another one is refused."""
-        if name not in self.names:
-            raise HttpRefusal(404, f"unknown model: '{name}'; this server has '{self.names[0]}'",
-                              code="model_not_found", param="model")  # fmt: skip
-        return str(name)
+    def paths(self) -> PathTable:
+        """What is answered."""
+        return PATHS
 
-    # As `Answering` asks
+    def tally(self, outcome: str, seconds: float) -> None:
+        """Count a request that was work."""
+        self.counts[outcome] = self.counts.get(outcome, 0) + 1
 
-    async def answer(self, ask: Ask) -> Reply:
-        """Answer a request; never raises but when it is cancelled."""
-        return await answer_request(ask, self.keys, partial(route, self))
-
-    def record(self, ask: Ask, status: int, *, gone: bool = False) -> None:
-        """Count a request; mistakes go to the log."""
-        self.count(status, 0.0, gone, ask.method == "POST")
-        if status >= 400:
-            log.log(
-                logging.ERROR if status >= 500 else logging.INFO,
-                "%s %s %s", ask.method, ask.path, status,
-            )  # fmt: skip
+    async def infer(self, asked: InferRequest) -> InferAnswer:
+        """Rank what came as tensors; `n`, `beam_width`, `top_k` are parameters."""
+        fields = Fields(asked.parameters, "parameters.")
+        wanted = read_wanted(self, fields)
+        fields.close()
+        found = await self.rank(*read_arrays(asked.arrays, wanted))
+        item, score = np.array(found.items, np.int64), np.array(found.scores, np.float32)
+        return InferAnswer({"item": item, "score": score})
 
     async def close(self) -> None:
         """Stop the search."""
@@ -136,36 +138,14 @@ def rank_items(answer: BeamAnswer, trie: Any, count: int) -> Ranked:
     return Ranked(items, scores, codes, gains)
 
 
-async def route(service: GenerativeService, ask: Ask) -> Reply:
-    """Find the handler of a path and call it."""
-    path = ask.path.rstrip("/") or "/"
-    if path in ("/health", "/v2/health/live", "/v2/health/ready"):
-        works = service.works and not (service.draining and "ready" in path)
-        return data({"status": "ok" if works else "stopping"}, 200 if works else 503)
-    if path == "/metrics":
-        return Reply(200, metrics(service), "text/plain; version=0.0.4; charset=utf-8")
-    if path == "/v1/models":
-        rows = [{"id": name, "object": "model", "owned_by": "joymigrate"} for name in service.names]
-        return data({"object": "list", "data": rows})
-    handlers = {"/v1/completions": completions, "/v1/rank": rank}
-    if path in handlers:
-        if ask.method != "POST":
-            raise HttpRefusal(405, f"{path} takes POST", headers={"Allow": "POST"})
-        return await handlers[path](service, ask)
-    parts = path.split("/")[1:]
-    if parts[:2] == ["v2", "models"] and len(parts) in (3, 4):
-        name = service.check_model(parts[2])
-        if parts[3:] == ["infer"] and ask.method == "POST":
-            return await infer(service, ask, name)
-        if parts[3:] == ["ready"]:
-            return data({"ready": not service.draining})
-        if not parts[3:]:
-            return data(describe(service, name))
-    raise HttpRefusal(404, f"there is no {path}")
+async def health(service: GenerativeService, ask: Ask) -> Reply:
+    """GET /health: 200 while the search goes on (also while it drains)."""
+    works = service.lives()
+    return data({"status": "ok" if works else "stopping"}, 200 if works else 503)
 
 
-def metrics(service: GenerativeService) -> bytes:
-    """Counters in Prometheus' form."""
+async def metrics(service: GenerativeService, ask: Ask) -> Reply:
+    """GET /metrics: counters in Prometheus' form."""
     search = service.loop.search
     lines = [
         f'joymigrate_generative_requests_total{{outcome="{outcome}"}} {count}'
@@ -177,25 +157,14 @@ def metrics(service: GenerativeService) -> bytes:
         f"joymigrate_generative_waiting {len(search.waiting)}",
         f"joymigrate_generative_beams {active}",
     ]
-    return ("\n".join(lines) + "\n").encode()
+    body = ("\n".join(lines) + "\n").encode()
+    return Reply(200, body, "text/plain; version=0.0.4; charset=utf-8")
 
 
-def describe(service: GenerativeService, name: str) -> dict[str, Any]:
-    """What goes in and out."""
-    return {
-        "name": name,
-        "versions": ["1"],
-        "platform": PLATFORM,
-        "inputs": [
-            {"name": "history", "datatype": "INT64", "shape": [-1]},
-            {"name": "candidate", "datatype": "INT64", "shape": [-1],
-             "parameters": {"optional": True}},
-        ],
-        "outputs": [
-            {"name": "item", "datatype": "INT64", "shape": [-1]},
-            {"name": "score", "datatype": "FP32", "shape": [-1]},
-        ],
-    }  # fmt: skip
+async def models(service: GenerativeService, ask: Ask) -> Reply:
+    """GET /v1/models."""
+    rows = [{"id": name, "object": "model", "owned_by": "joymigrate"} for name in service.names]
+    return data({"object": "list", "data": rows})
 
 
 def read_wanted(service: GenerativeService, fields: Fields) -> SearchRequest:
@@ -348,7 +317,7 @@ async def rank(service: GenerativeService, ask: Ask) -> Reply:
     if not isinstance(inputs, dict):
         raise HttpRefusal(400, 'inputs is an object: {"history": [ids]}', param="inputs")
     arrays = {
-        name: wire.from_values(name, np.dtype("int64"), None, values)
+        name: tensors.from_values(name, np.dtype("int64"), None, values)
         for name, values in inputs.items()
     }
     found = await service.rank(*read_arrays(arrays, wanted))
@@ -356,45 +325,32 @@ async def rank(service: GenerativeService, ask: Ask) -> Reply:
     return data({"model": model, "model_version": "1", "outputs": outputs})
 
 
-async def infer(service: GenerativeService, ask: Ask, name: str) -> Reply:
-    """POST …/infer: KServe v2, JSON or binary; `n`, `beam_width`, `top_k` are parameters."""
-    header, binary = header_of(ask.body, ask.headers.get("Inference-Header-Content-Length"))
-    given = header.get("parameters") or {}
-    if not isinstance(given, dict):
-        raise HttpRefusal(400, "parameters is an object", param="parameters")
-    raw = bool(given.get("binary_data_output"))
-    fields = Fields({k: v for k, v in given.items() if k != "binary_data_output"}, "parameters.")
-    wanted = read_wanted(service, fields)
-    fields.close()
-    found = await service.rank(*read_arrays(wire.read_inputs(header, binary), wanted))
-    head: dict[str, Any] = {"model_name": name, "model_version": "1"}
-    if header.get("id") is not None:
-        head["id"] = str(header["id"])
-    outputs: dict[str, Any] = {
-        "item": np.array(found.items, np.int64),
-        "score": np.array(found.scores, np.float32),
-    }
-    body, size = wire.write(head, outputs, dict.fromkeys(outputs, raw))
-    if size is None:
-        return Reply(200, body)
-    more = {"Inference-Header-Content-Length": str(size)}
-    return Reply(200, body, "application/octet-stream", more)
-
-
 def read_arrays(
     arrays: dict[str, Any], wanted: SearchRequest
 ) -> tuple[list[int], SearchRequest, list[int] | None]:
     """The history and the candidates of a request's tensors."""
     for name, array in arrays.items():
-        if name not in INPUTS:
-            raise HttpRefusal(400, f"the model has no input '{name}', only {', '.join(INPUTS)}",
+        if name not in ("history", "candidate"):
+            raise HttpRefusal(400, f"the model has no input '{name}', only history, candidate",
                               param="inputs")  # fmt: skip
         if array.dtype.kind not in "iu" or array.ndim > 2 or (array.ndim == 2 and len(array) != 1):
-            raise wire.refuse(name, "one list of whole numbers")
+            raise tensors.refuse(name, "one list of whole numbers")
     if "history" not in arrays or not arrays["history"].size:
         raise HttpRefusal(400, "the input 'history' is missing or empty", param="inputs")
     if "candidate" in arrays and not arrays["candidate"].size:
-        raise wire.refuse("candidate", "it is empty; leave it out to search all items")
+        raise tensors.refuse("candidate", "it is empty; leave it out to search all items")
     history: list[int] = arrays["history"].ravel().tolist()
     candidates = arrays["candidate"].ravel().tolist() if "candidate" in arrays else None
     return history, wanted, candidates
+
+
+PATHS = PathTable(
+    [
+        HttpRoute("GET", "/health", health),
+        HttpRoute("GET", "/metrics", metrics),
+        HttpRoute("GET", "/v1/models", models),
+        HttpRoute("POST", "/v1/completions", completions),
+        HttpRoute("POST", "/v1/rank", rank),
+        *kserve_routes(),
+    ]
+)

@@ -4,41 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import logging
 import math
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import orjson
 
 from joymigrate import __version__
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.engine.http.triton.tensors import header_of
-from joymigrate.run.serve.ranking import model_description, wire
+from joymigrate.run.serve.kserve.protocol import (
+    InferAnswer,
+    InferRequest,
+    KserveService,
+    TensorSpec,
+    kserve_routes,
+    statistics_row,
+)
+from joymigrate.run.serve.kserve.tensors import writable_in_json
+from joymigrate.run.serve.ranking.json_inputs import datatype_of, read_values, sizes_of
 from joymigrate.run.serve.ranking.lanes import RankingEngine, deadline_of
 from joymigrate.run.serve.ranking.meters import RankingMeters
 from joymigrate.run.serve.ranking.packages import Packages
 from joymigrate.run.serve.ranking.record import RequestRecorder
 from joymigrate.run.serve.ranking.request import Arrays, check
 from joymigrate.run.serve.ranking.results import RankingResult
-from joymigrate.run.serve.ranking.tensors import writable_in_json
+from joymigrate.run.serve.ranking.signature import DERIVED
 from joymigrate.run.serve.ranking.texts import as_ids
 from joymigrate.run.serve.ranking.versions import Versions
-from joymigrate.run.serve.web.answering import answer_request, outcome_of
 from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.keys import Keys
 from joymigrate.run.serve.web.limits import HttpLimits
 from joymigrate.run.serve.web.messages import Ask, Reply, data
+from joymigrate.run.serve.web.paths import HttpRoute, PathTable
 
-log = logging.getLogger("joymigrate.serve")
 MAX_DEADLINE_MS = 86_400_000.0
 
 
 @dataclass(slots=True)
-class RankingService:
+class RankingService(KserveService):
     """What handlers know. Stands behind the engine's HTTP server (`Answering`)."""
 
     engine: RankingEngine
@@ -57,14 +61,60 @@ class RankingService:
     def name(self) -> str:
         return self.names[0]
 
-    def check_model(self, name: str, version: str | None) -> None:
-        """Refuse a model or a version that is not here."""
-        if name not in self.names:
-            raise HttpRefusal(404, f"unknown model: '{name}'; this server has '{self.name}'",
-                              code="model_not_found", param="model")  # fmt: skip
-        if version not in (None, "", self.engine.version):
-            raise HttpRefusal(404, f"model '{name}' has no version '{version}', "
-                              f"only {self.engine.version}", param="version")  # fmt: skip
+    # As the protocol asks
+
+    @property
+    def version(self) -> str:
+        return self.engine.version
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        return tuple(
+            TensorSpec(one.name, datatype_of(one), sizes_of(one), one.role in DERIVED, one.role)
+            for one in self.engine.program.signature.inputs
+        )
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        return tuple(TensorSpec(o, "FP32", (-1,)) for o in self.engine.program.signature.outputs)
+
+    def lives(self) -> bool:
+        """Whether the engine works, also while it drains."""
+        return self.engine.trouble() is None
+
+    def trouble(self) -> str | None:
+        """Why requests are not taken now."""
+        draining = "stopping: no new requests are taken" if self.draining else None
+        return self.engine.trouble() or draining
+
+    def statistics(self) -> dict[str, Any]:
+        """Counts and sums since the start. A batch's whole time is said to be its computing."""
+        counts, outcomes, seconds = self.engine.counts, self.meters.outcomes, self.meters.seconds
+        failed = int(sum(outcomes[key].value for key in ("client_error", "error", "rejected")))
+        sums = {
+            "success": (seconds.total, seconds.sum), "fail": (failed, 0.0),
+            "queue": (counts.wait_seconds.total, counts.wait_seconds.sum),
+            "compute_infer": (counts.batch_seconds.total, counts.batch_seconds.sum),
+        }  # fmt: skip
+        last = int(1e3 * counts.last) if counts.last else 0
+        return {
+            **statistics_row(last, counts.requests, counts.batches, sums),
+            "batch_stats": [
+                {"batch_size": size, "compute_infer": {"count": count, "ns": int(1e9 * seconds)}}
+                for size, (count, seconds) in sorted(counts.merged.items())
+            ],
+        }
+
+    async def infer(self, asked: InferRequest) -> InferAnswer:
+        """Rank what came as tensors."""
+        limit = deadline(asked.parameters, asked.ask.headers)
+        if asked.seconds is not None:
+            limit = min(asked.seconds * 1000, limit or math.inf)
+        key = key_of(asked.parameters.get("user"))
+        found = await self.rank(asked.arrays, key=key, deadline_ms=limit)
+        outputs = dict(zip(self.engine.program.signature.outputs, found.outputs, strict=True))
+        degraded = {"degraded": ",".join(found.degraded)} if found.degraded else {}
+        return InferAnswer(outputs, found.version, degraded)
 
     async def rank(
         self,
@@ -84,33 +134,15 @@ class RankingService:
             self.recorder.add(request)
         return await self.engine.rank(request)
 
-    # As `Answering` asks
+    def paths(self) -> PathTable:
+        """What is answered."""
+        return PATHS
 
-    async def answer(self, ask: Ask) -> Reply:
-        """Answer a request; never raises but when it is cancelled."""
-        return await answer_request(ask, self.keys, partial(route, self))
-
-    def record(self, ask: Ask, status: int, *, gone: bool = False) -> None:
-        """Count a request; refusals and mistakes go to the log."""
-        outcome = self.count(status, time.perf_counter() - ask.started, gone, ask.method != "GET")
-        if outcome != "ok" or log.isEnabledFor(logging.DEBUG):
-            log.log(
-                logging.ERROR if status >= 500 else logging.INFO,
-                "%s %s %s",
-                ask.method,
-                ask.path,
-                status,
-                extra={"fields": {"request": ask.called or ask.id, "outcome": outcome}},
-            )
-
-    def count(self, status: int, seconds: float, gone: bool, work: bool = True) -> str:
-        """Count what became of a request."""
-        outcome = outcome_of(status, gone=gone)
-        if work:
-            self.meters.outcomes[outcome].add()
-            if outcome == "ok":
-                self.meters.seconds.add(seconds)
-        return outcome
+    def tally(self, outcome: str, seconds: float) -> None:
+        """Count a request that was work."""
+        self.meters.outcomes[outcome].add()
+        if outcome == "ok":
+            self.meters.seconds.add(seconds)
 
     async def close(self) -> None:
         """Stop the engine."""
@@ -124,117 +156,6 @@ class RankingService:
         if split is not None:
             split.shards.stop()
         self.engine.close()
-
-
-Handler = Callable[[RankingService, Ask], Awaitable[Reply]]
-
-
-async def route(service: RankingService, ask: Ask) -> Reply:
-    """Find the handler of a path and call it."""
-    path = ask.path.rstrip("/") or "/"
-    known = PATHS.get(path)
-    if known is not None:
-        handler = known.get(ask.method)
-        if handler is None:
-            raise HttpRefusal(
-                405, f"{path} takes {', '.join(known)}", headers={"Allow": ", ".join(known)}
-            )
-        return await handler(service, ask)
-    if path.startswith("/v2/models/"):
-        return await model_path(service, ask, path.split("/")[3:])
-    raise HttpRefusal(404, f"there is no {path}")
-
-
-async def model_path(service: RankingService, ask: Ask, parts: list[str]) -> Reply:
-    """/v2/models/M[/versions/V][/ready|infer|config|stats], /v2/models/stats."""
-    if parts == ["stats"] and "stats" not in service.names:
-        parts = [service.name, "stats"]
-    name, rest = parts[0], parts[1:]
-    version = None
-    if len(rest) >= 2 and rest[0] == "versions":
-        version, rest = rest[1], rest[2:]
-    if rest == ["infer"]:
-        if ask.method != "POST":
-            raise HttpRefusal(405, "infer takes POST", headers={"Allow": "POST"})
-        return await infer(service, ask, name, version)
-    found = model_description.MODEL.get("/".join(rest))
-    if found is None and rest != ["ready"]:
-        raise HttpRefusal(404, f"there is no {ask.path}")
-    if ask.method != "GET":
-        raise HttpRefusal(405, f"{ask.path} takes GET", headers={"Allow": "GET"})
-    service.check_model(name, version)
-    if found is not None:
-        return data(found(service.engine, service.meters, name))
-    return await ready(service, ask)
-
-
-async def infer(service: RankingService, ask: Ask, name: str, version: str | None) -> Reply:
-    """POST …/infer: tensors in, tensors out."""
-    service.check_model(name, version)
-    length = ask.headers.get("Inference-Header-Content-Length")
-    header, binary = header_of(ask.body, length)
-    parameters = parameters_of(header, "parameters")
-    called = header.get("id")
-    if not isinstance(called, str | None):
-        raise HttpRefusal(400, f"id is a text, got {called!r:.40}", param="id")
-    arrays = wire.read_inputs(header, binary)
-    signature = service.engine.program.signature
-    wanted = outputs_of(header, signature.outputs)
-    found = await service.rank(
-        arrays, key=key_of(parameters.get("user")), deadline_ms=deadline(parameters, ask.headers)
-    )
-    default = bool(flag(parameters, "binary_data_output"))
-    outputs = dict(zip(signature.outputs, found.outputs, strict=True))
-    head: dict[str, Any] = {"model_name": name, "model_version": found.version}
-    if called is not None:
-        head["id"] = called
-    if found.degraded:
-        head["parameters"] = {"degraded": ",".join(found.degraded)}
-    body, size = wire.write(
-        head,
-        {output: outputs[output] for output in wanted},
-        {output: default if choice is None else choice for output, choice in wanted.items()},
-    )
-    if size is None:
-        return Reply(200, body)
-    more = {"Inference-Header-Content-Length": str(size)}
-    return Reply(200, body, "application/octet-stream", more)
-
-
-def outputs_of(header: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, bool | None]:
-    """The outputs that are wanted, and whether in binary (None: as the request says)."""
-    raw = header.get("outputs")
-    if not raw:
-        return dict.fromkeys(names)
-    found: dict[str, bool | None] = {}
-    for place, one in enumerate(raw if isinstance(raw, list) else [raw]):
-        name = one.get("name") if isinstance(one, dict) else None
-        if name not in names:
-            raise HttpRefusal(400, f"outputs[{place}]: the model has no output {name!r}, "
-                              f"only {', '.join(names)}", param="outputs")  # fmt: skip
-        parameters = parameters_of(one, f"outputs[{place}].parameters")
-        if parameters.get("classification"):
-            raise HttpRefusal(400, "classification is not supported", param="outputs")
-        found[str(name)] = flag(parameters, "binary_data")
-    return found
-
-
-def parameters_of(owner: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The parameters of a request or an output."""
-    parameters = owner.get("parameters")
-    if parameters is None:
-        return {}
-    if not isinstance(parameters, dict):
-        raise HttpRefusal(400, f"{where} is an object, got {parameters!r:.40}", param=where)
-    return parameters
-
-
-def flag(parameters: Mapping[str, Any], name: str) -> bool | None:
-    """A parameter that is true or false; None where it is not there."""
-    value = parameters.get(name)
-    if not isinstance(value, bool | None):
-        raise HttpRefusal(400, f"{name} is true or false, got {value!r:.40}", param=name)
-    return value
 
 
 def key_of(raw: Any) -> str:
@@ -274,7 +195,7 @@ async def rank(service: RankingService, ask: Ask) -> Reply:
     service.check_model(body.get("model") or service.name, body.get("version"))
     signature = service.engine.program.signature
     found = await service.rank(
-        wire.read_values(signature, body.get("inputs")),
+        read_values(signature, body.get("inputs")),
         key=key_of(body.get("user")),
         deadline_ms=deadline(body, ask.headers),
     )
@@ -299,9 +220,7 @@ async def health(service: RankingService, ask: Ask) -> Reply:
 
 async def ready(service: RankingService, ask: Ask) -> Reply:
     """GET /ready: 200 while requests are taken."""
-    trouble = service.engine.trouble()
-    if trouble is None and service.draining:
-        trouble = "stopping: no new requests are taken"
+    trouble = service.trouble()
     if trouble is not None:
         raise HttpRefusal(503, trouble)
     engine = service.engine
@@ -321,21 +240,6 @@ async def metrics(service: RankingService, ask: Ask) -> Reply:
 async def version(service: RankingService, ask: Ask) -> Reply:
     """GET /version."""
     return data({"version": __version__})
-
-
-async def server(service: RankingService, ask: Ask) -> Reply:
-    """GET /v2."""
-    return data(
-        {"name": "joymigrate", "version": __version__, "extensions": model_description.EXTENSIONS}
-    )
-
-
-async def index(service: RankingService, ask: Ask) -> Reply:
-    """POST /v2/repository/index."""
-    return data(
-        [{"name": name, "version": service.engine.version, "state": "READY", "reason": ""}
-         for name in service.names]
-    )  # fmt: skip
 
 
 async def models(service: RankingService, ask: Ask) -> Reply:
@@ -388,18 +292,17 @@ def find_versions(service: RankingService, ask: Ask) -> Versions:
     return service.versions
 
 
-PATHS: dict[str, dict[str, Handler]] = {
-    "/health": {"GET": health},
-    "/ready": {"GET": ready},
-    "/metrics": {"GET": metrics},
-    "/version": {"GET": version},
-    "/admin/version/back": {"POST": back},
-    "/admin/version/go": {"POST": go},
-    "/admin/version/resume": {"POST": resume},
-    "/v1/models": {"GET": models},
-    "/v1/rank": {"POST": rank},
-    "/v2": {"GET": server},
-    "/v2/health/live": {"GET": health},
-    "/v2/health/ready": {"GET": ready},
-    "/v2/repository/index": {"POST": index},
-}
+PATHS = PathTable(
+    [
+        HttpRoute("GET", "/health", health),
+        HttpRoute("GET", "/ready", ready),
+        HttpRoute("GET", "/metrics", metrics),
+        HttpRoute("GET", "/version", version),
+        HttpRoute("POST", "/admin/version/back", back),
+        HttpRoute("POST", "/admin/version/go", go),
+        HttpRoute("POST", "/admin/version/resume", resume),
+        HttpRoute("GET", "/v1/models", models),
+        HttpRoute("POST", "/v1/rank", rank),
+        *kserve_routes(),
+    ]
+)

@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from joymigrate.run.serve.kserve.listening import listen
 from joymigrate.run.serve.ranking import lane_count, trial
 from joymigrate.run.serve.ranking.batcher import BatchLimits
 from joymigrate.run.serve.ranking.lanes import THREADS, RankingEngine
@@ -173,37 +173,13 @@ async def serve(
     front: Front | None = None,
 ) -> None:
     """Listen until a signal."""
-    server = Server(service, host, port, front)
-    extra: dict[str, Any] = {}
-    rpc_server: Any = None
-    if grpc_port is not None:
-        from joymigrate.run.serve.ranking import rpc
-
-        rpc_server, bound = await rpc.start(
-            service, host, grpc_port, front.tls if front is not None else None
-        )
-        extra["grpc"] = f"{host}:{bound}"
-
-    def listening() -> None:
-        engine = service.engine
-        log.info(
-            "listening on %s",
-            server.url,
-            extra={
-                "fields": {
-                    "url": server.url,
-                    **extra,
-                    "model": service.name,
-                    "kind": "ranking",
-                    "device": engine.program.device,
-                    "lanes": len(engine.lanes),
-                    "merges": not engine.alone,
-                }
-            },
-        )
-
-    try:
-        await run(server, listening)
-    finally:
-        if rpc_server is not None:
-            await rpc_server.stop(service.limits.drain_seconds)
+    engine = service.engine
+    await listen(
+        service, host, port, front, grpc_port,
+        lambda: {
+            "kind": "ranking",
+            "device": engine.program.device,
+            "lanes": len(engine.lanes),
+            "merges": not engine.alone,
+        },
+    )  # fmt: skip

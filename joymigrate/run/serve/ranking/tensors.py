@@ -55,10 +55,3 @@ def close(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> bool:
 def are_scores(array: np.ndarray[Any, Any]) -> bool:
     """Whether these are numbers to rank by: minus infinity is one (out of stock)."""
     return array.dtype.kind != "f" or not bool((np.isnan(array) | np.isposinf(array)).any())
-
-
-def writable_in_json(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The scores as JSON can say them: minus infinity as the lowest number."""
-    if array.dtype.kind != "f" or np.isfinite(array).all():
-        return array
-    return np.where(np.isneginf(array), np.finfo(array.dtype).min, array).astype(array.dtype)

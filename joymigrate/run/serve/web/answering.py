@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
 from joymigrate.run.serve.web import messages
@@ -52,3 +53,28 @@ def outcome_of(status: int, *, gone: bool) -> str:
     if status in (401, 429, 503):
         return "rejected"
     return "client_error" if status < 500 else "error"
+
+
+def log_request(ask: Ask, status: int, outcome: str, *, quiet: bool) -> None:
+    """Write a request to the log; `quiet`: it is no news."""
+    level = logging.DEBUG if quiet else logging.INFO if status < 500 else logging.ERROR
+    if not log.isEnabledFor(level):
+        return
+    log.log(
+        level,
+        "%s %s %s",
+        ask.method,
+        ask.path,
+        status,
+        extra={
+            "fields": {
+                "request": ask.called or ask.id,
+                "method": ask.method,
+                "path": ask.path,
+                "status": status,
+                "outcome": outcome,
+                "seconds": round(time.perf_counter() - ask.started, 6),
+                **ask.notes,
+            }
+        },
+    )

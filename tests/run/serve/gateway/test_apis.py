@@ -21,7 +21,7 @@ USAGE = {"input_tokens": 3, "output_tokens": 2}
 
 
 def test_every_path_of_our_own_servers_has_a_row() -> None:
-    fixed = [*(route.path for route in routes.FIXED), *ranking.PATHS]
+    fixed = [*routes.ROUTES.fixed, *ranking.PATHS.fixed]
     assert [path for path in fixed if apis.find(path) is None] == []
 
 

@@ -172,10 +172,9 @@ def test_grpc_gives_the_same(running: Running) -> None:
     grpc = pytest.importorskip("grpc")
     from tritonclient.grpc import service_pb2 as kserve
 
-    from joymigrate.run.serve.generative.rpc import CALLS
-    from joymigrate.run.serve.ranking import rpc
+    from joymigrate.run.serve.kserve import rpc
 
-    server, port = running.call(rpc.start(running.service, "127.0.0.1", 0, None, CALLS))
+    server, port = running.call(rpc.start(running.service, "127.0.0.1", 0))
 
     def call(channel: Any, name: str, message: Any) -> Any:
         return channel.unary_unary(

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from benchmarks import ranking_example as example
-from joymigrate.run.serve.ranking import program, rpc
+from joymigrate.run.serve.kserve import rpc
+from joymigrate.run.serve.ranking import program
 from joymigrate.run.serve.ranking.lanes import RankingEngine
 from joymigrate.run.serve.ranking.meters import RankingMeters
 from joymigrate.run.serve.ranking.service import RankingService

@@ -18,8 +18,8 @@ import tritonclient.http as httpclient
 from tritonclient.grpc import service_pb2
 
 from benchmarks import ranking_example as example
+from joymigrate.run.serve.kserve.rpc import read_inputs
 from joymigrate.run.serve.ranking.meters import compilations
-from joymigrate.run.serve.ranking.rpc import read_inputs
 from joymigrate.run.serve.web.errors import HttpRefusal
 
 Serve = Callable[..., Any]
@@ -279,7 +279,7 @@ def test_health_ready_and_metrics(serve: Serve) -> None:
 def test_grpc_over_tls_asks_for_a_clients_certificate(din: Any, tmp_path: Path) -> None:
     import asyncio
 
-    from joymigrate.run.serve.ranking import rpc
+    from joymigrate.run.serve.kserve import rpc
     from joymigrate.run.serve.ranking.lanes import RankingEngine
     from joymigrate.run.serve.ranking.meters import RankingMeters
     from joymigrate.run.serve.ranking.service import RankingService

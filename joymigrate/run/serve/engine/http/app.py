@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass
 
@@ -10,10 +9,8 @@ from joymigrate.run.serve.engine.http import routes
 from joymigrate.run.serve.engine.http.error_events import refusal_of
 from joymigrate.run.serve.engine.http.resume_request import OURS
 from joymigrate.run.serve.engine.http.service import EngineService
-from joymigrate.run.serve.web.answering import answer_request, outcome_of
+from joymigrate.run.serve.web.answering import answer_request, log_request, outcome_of
 from joymigrate.run.serve.web.messages import Ask, Reply
-
-log = logging.getLogger("joymigrate.serve")
 
 
 @dataclass(slots=True)
@@ -33,7 +30,7 @@ async def answer(service: EngineService, ask: Ask) -> Reply:
     """Answer a request. Never raises but when it is cancelled."""
 
     async def route(asked: Ask) -> Reply:
-        handler, parts = routes.find(asked.method, asked.path)
+        handler, parts = routes.ROUTES.find(asked.method, asked.path)
         return await handler(service, asked, **parts)
 
     reply = await answer_request(ask, service.keys, route, refusal_of=refusal_of)
@@ -48,28 +45,4 @@ def record(service: EngineService, ask: Ask, status: int, *, gone: bool = False)
         service.meters.outcomes[outcome].add()
     if outcome == "ok" and "finish" in ask.notes:
         service.last_ms = int(time.time() * 1000)
-    write(ask, status, outcome)
-
-
-def write(ask: Ask, status: int, outcome: str) -> None:
-    """Write a request to the log; a good look at a page is no news."""
-    quiet = ask.method == "GET" and outcome == "ok"
-    level = logging.DEBUG if quiet else logging.INFO if status < 500 else logging.ERROR
-    log.log(
-        level,
-        "%s %s %s",
-        ask.method,
-        ask.path,
-        status,
-        extra={
-            "fields": {
-                "request": ask.called or ask.id,
-                "method": ask.method,
-                "path": ask.path,
-                "status": status,
-                "outcome": outcome,
-                "seconds": round(time.perf_counter() - ask.started, 6),
-                **ask.notes,
-            }
-        },
-    )
+    log_request(ask, status, outcome, quiet=outcome == "ok" and ask.method == "GET")

@@ -9,31 +9,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 import orjson
 
-from joymigrate import __version__
 from joymigrate.errors import Exit, JoyError
-from joymigrate.run.serve.engine.http import app
 from joymigrate.run.serve.engine.http.streaming import OpenStream
-from joymigrate.run.serve.engine.http.triton import metadata, tensors
-from joymigrate.run.serve.engine.http.triton.infer import (
-    Done,
-    batch,
-    outputs_of,
-    parameters_of,
-    tensor_of,
-)
+from joymigrate.run.serve.engine.http.triton import GENERATE, Done, TextModel
 from joymigrate.run.serve.engine.launch import Child
+from joymigrate.run.serve.kserve.protocol import kserve_routes
 from joymigrate.run.serve.web import errors
-from joymigrate.run.serve.web.answering import answer_request
+from joymigrate.run.serve.web.answering import answer_request, log_request
 from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.keys import Key, Keys
 from joymigrate.run.serve.web.limits import HttpLimits
 from joymigrate.run.serve.web.messages import EVENTS, Ask, Reply, data, event
+from joymigrate.run.serve.web.paths import PathTable
 from joymigrate.run.serve.web.server import Server, reload_of
 from joymigrate.run.serve.web.signals import until_ended
 from joymigrate.run.serve.web.site import Front
@@ -79,7 +73,8 @@ class Proxy:
 
     def record(self, ask: Ask, status: int, *, gone: bool = False) -> None:
         """Write a request to the log."""
-        app.write(ask, status, "client_closed" if gone else "ok" if status < 400 else "error")
+        outcome = "client_closed" if gone else "ok" if status < 400 else "error"
+        log_request(ask, status, outcome, quiet=outcome == "ok" and ask.method == "GET")
 
     async def close(self) -> None:
         """End the child."""
@@ -142,7 +137,8 @@ class Proxy:
                 503, "stopping: no new requests are taken", headers={"Retry-After": "5"}
             )
         if path == "/v2" or path.startswith("/v2/"):
-            return await self.triton(ask, path)
+            handler, parts = PATHS.find(ask.method, path)
+            return await handler(self, ask, **parts)
         return await self.hand_on(ask)
 
     async def hand_on(self, ask: Ask) -> Reply:
@@ -183,63 +179,8 @@ class Proxy:
         except (aiohttp.ClientError, OSError) as error:
             raise HttpRefusal(502, f"the engine does not answer: {error}") from None
 
-    # Triton
-
-    async def triton(self, ask: Ask, path: str) -> Reply:
-        """The KServe v2 endpoints, answered with the child's /v1/completions."""
-        parts = path.split("/")[2:]
-        if not parts:
-            return data({"name": "joymigrate", "version": __version__,
-                         "extensions": metadata.EXTENSIONS})  # fmt: skip
-        if parts == ["repository", "index"]:
-            return data([{"name": self.name, "version": metadata.VERSION, "state": "READY"}])
-        if parts[0] != "models" or len(parts) < 2 or parts[1] != self.name:
-            raise HttpRefusal(404, f"unknown model or path: {path}")
-        rest = parts[4:] if parts[2:3] == ["versions"] else parts[2:]
-        if ask.method == "GET" and rest == ["ready"]:
-            return Reply(200)
-        if ask.method == "GET" and not rest:
-            return data(metadata.describe_model(self.name))
-        if ask.method == "POST" and rest == ["infer"]:
-            return await self.infer(ask)
-        if ask.method == "POST" and rest == ["generate"]:
-            body = ask.json()
-            done = await self.complete(body.pop("text_input", None), settings_of(body))
-            return data(answer_of(self.name, done.text))
-        if ask.method == "POST" and rest == ["generate_stream"]:
-            body = ask.json()
-            asked = {**settings_of(body), "stream": True}
-            text = body.pop("text_input", None)
-            response = await self.completions(text, asked)
-            return Reply(200, OpenStream(None, self.translated(response)), EVENTS)
-        raise HttpRefusal(404, f"nothing is here: {ask.method} {path}")
-
-    async def infer(self, ask: Ask) -> Reply:
-        """Tensors in, tensors out."""
-        length = ask.headers.get("Inference-Header-Content-Length")
-        header, binary = tensors.header_of(ask.body, length)
-        given = {tensor.name: tensor for tensor in tensors.read_inputs(header, binary)}
-        wanted = outputs_of(header)
-        texts, rows = batch(given, parameters_of(header))
-        pairs = zip(texts, rows, strict=True)
-        found = await asyncio.gather(*(self.complete(text, row) for text, row in pairs))
-        shape = given["text_input"].shape
-        made = [tensor_of(name, list(found), shape) for name, _ in wanted]
-        default = bool((header.get("parameters") or {}).get("binary_data_output"))
-        head: dict[str, Any] = {"model_name": self.name, "model_version": metadata.VERSION}
-        if header.get("id") is not None:
-            head["id"] = str(header["id"])
-        as_bytes = [default if choice is None else choice for _, choice in wanted]
-        body, size = tensors.write_body(head, made, as_bytes)
-        if size is None:
-            return Reply(200, body)
-        more = {"Inference-Header-Content-Length": str(size)}
-        return Reply(200, body, "application/octet-stream", more)
-
-    async def completions(self, text: Any, settings: dict[str, Any]) -> aiohttp.ClientResponse:
+    async def completions(self, text: str, settings: dict[str, Any]) -> aiohttp.ClientResponse:
         """The child's answer to a text; raises `HttpRefusal` with its own words."""
-        if not isinstance(text, str):
-            raise HttpRefusal(400, f"text_input is a text, got {text!r}")
         asked = {key: value for key, value in settings.items() if key != "exclude_input_in_output"}
         asked["echo"] = settings.get("exclude_input_in_output") is False
         body = orjson.dumps({"model": self.name, "prompt": text, **asked})
@@ -250,9 +191,47 @@ class Proxy:
                 raise HttpRefusal(response.status, message_of(await response.read()))
         return response
 
-    async def complete(self, text: Any, settings: dict[str, Any]) -> Done:
+
+class ChildModel(TextModel):
+    """The child's model: its /v1/completions answers."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self.proxy, self.names = proxy, (proxy.name,)
+
+    def trouble(self) -> str | None:
+        """Why requests are not taken now."""
+        return self.proxy.trouble()
+
+    async def open(
+        self, ask: Ask, texts: Sequence[str], rows: Sequence[dict[str, Any]], *, streamed: bool
+    ) -> list[ChildJob]:
+        """Jobs; that of a stream has begun, so that a refusal is one."""
+        jobs = [ChildJob(self.proxy, text, row) for text, row in zip(texts, rows, strict=True)]
+        if streamed:
+            await jobs[0].begin()
+        return jobs
+
+
+@dataclass(slots=True)
+class ChildJob:
+    """A text that the child continues."""
+
+    proxy: Proxy
+    text: str
+    settings: dict[str, Any]
+    done: Done = field(default_factory=Done)
+    stream: bool = False
+    response: aiohttp.ClientResponse | None = None
+
+    async def begin(self) -> None:
+        """Ask for a stream."""
+        asked = {**self.settings, "stream": True}
+        self.response = await self.proxy.completions(self.text, asked)
+
+    async def run(self) -> Done:
         """One whole text."""
-        async with await self.completions(text, settings) as response:
+        asked = {**self.settings, "stream": False}
+        async with await self.proxy.completions(self.text, asked) as response:
             found = orjson.loads(await response.read())
         choice, usage = found["choices"][0], found.get("usage") or {}
         return Done(
@@ -260,8 +239,10 @@ class Proxy:
             usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0),
         )  # fmt: skip
 
-    async def translated(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
-        """The child's events in Triton's form."""
+    async def pieces(self) -> AsyncGenerator[str, None]:
+        """The child's events."""
+        response = self.response
+        assert response is not None
         try:
             async for line in response.content:
                 payload = line.strip().removeprefix(b"data:").strip()
@@ -269,26 +250,17 @@ class Proxy:
                     continue
                 found = orjson.loads(payload)
                 if found.get("error"):
-                    yield event({"error": message_of(payload)})
-                    return
+                    raise HttpRefusal(502, message_of(payload))
                 for choice in found.get("choices") or ():
-                    yield event(answer_of(self.name, choice.get("text") or ""))
+                    self.done.reason = choice.get("finish_reason") or ""
+                    yield choice.get("text") or ""
         except (aiohttp.ClientError, orjson.JSONDecodeError) as error:
-            yield event({"error": f"the engine broke off: {error}"})
+            raise HttpRefusal(502, f"the engine broke off: {error}") from None
         finally:
             response.close()
 
 
-def settings_of(body: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a generate request: beside text_input, or in `parameters`."""
-    parameters = parameters_of(body)
-    rest = {k: v for k, v in body.items() if k not in ("text_input", "parameters", "id")}
-    return {**parameters, **rest, "stream": False}
-
-
-def answer_of(model: str, text: str) -> dict[str, Any]:
-    """One answer or event."""
-    return {"model_name": model, "model_version": metadata.VERSION, "text_output": text}
+PATHS = PathTable(kserve_routes(ChildModel, GENERATE))
 
 
 def message_of(body: bytes) -> str:

@@ -10,26 +10,24 @@ from typing import Any
 import numpy as np
 import orjson
 
-from joymigrate.run.serve.engine.http.triton.tensors import BYTES, NUMBERS, unpack_elements
-from joymigrate.run.serve.ranking.signature import BFLOAT16, Input, ModelSignature
-from joymigrate.run.serve.ranking.tensors import writable_in_json
 from joymigrate.run.serve.web.errors import HttpRefusal
 
+BYTES = "BYTES"
 BF16 = "BF16"
+NUMBERS = {
+    "BOOL": "?", "UINT8": "<u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8",
+    "INT8": "<i1", "INT16": "<i2", "INT32": "<i4", "INT64": "<i8",
+    "FP16": "<f2", "FP32": "<f4", "FP64": "<f8",
+}  # fmt: skip
 MOST_DIMENSIONS = 32  # numpy has no more than 64
 Array = np.ndarray[Any, Any]
 TYPES = {name: np.dtype(code) for name, code in NUMBERS.items()}
-NAMES = {kind.name: name for name, kind in TYPES.items()} | {BFLOAT16: BF16}
+NAMES = {kind.name: name for name, kind in TYPES.items()} | {"bfloat16": BF16, "object": BYTES}
 
 
 def refuse(name: str, message: str) -> HttpRefusal:
     """400 that names the input."""
     return HttpRefusal(400, f"input '{name}': {message}", param=name)
-
-
-def datatype_of(one: Input) -> str:
-    """What an input is called in the protocol: texts where it takes them, its ids' type else."""
-    return BYTES if one.texts or one.vocabulary else NAMES.get(one.dtype, one.dtype.upper())
 
 
 def kind_of(name: str, datatype: Any) -> np.dtype[Any]:
@@ -61,7 +59,7 @@ def from_bytes(
         halves = from_bytes(name, np.dtype("<u2"), shape, data)
         return (halves.astype(np.uint32) << 16).view(np.float32)
     if datatype == BYTES:
-        return text_array(name, unpack_elements(memoryview(data), BYTES, name), shape)
+        return text_array(name, unpack_texts(name, memoryview(data)), shape)
     wanted = math.prod(shape) * kind.itemsize
     if len(data) != wanted:
         raise refuse(name, f"shape {list(shape)} is {wanted} bytes, {len(data)} came")
@@ -101,8 +99,9 @@ def text_array(name: str, values: Sequence[Any], shape: Sequence[int] | None) ->
                      f"{len(values)} came")  # fmt: skip
     found = np.empty(len(values), object)
     found[:] = values
-    if not all(isinstance(one, str) for one in values):
-        raise refuse(name, "an element is no text")
+    for one in values:
+        if not isinstance(one, str):
+            raise refuse(name, f"{one!r:.40} is no text: no element of type {BYTES}")
     return found.reshape(shape)
 
 
@@ -114,15 +113,18 @@ def text_of(name: str, raw: bytes) -> str:
         raise refuse(name, "a text is not UTF-8") from None
 
 
-def nested_texts(name: str, values: Sequence[Any]) -> Array | None:
-    """Nested lists of texts as an array; None for anything else."""
-    row = values
-    while row and isinstance(row[0], list):
-        row = row[0]
-    if not row or not isinstance(row[0], str):
-        return None
-    shape, texts = unnest(name, values)
-    return text_array(name, texts, shape)
+def unpack_texts(name: str, data: memoryview) -> list[str]:
+    """Texts of binary data: each has its length in four bytes before it."""
+    texts: list[str] = []
+    place = 0
+    while place < len(data):
+        size = int.from_bytes(data[place : place + 4], "little")
+        place += 4
+        if place + size > len(data):
+            raise refuse(name, "a text or its length is cut off")
+        texts.append(text_of(name, bytes(data[place : place + size])))
+        place += size
+    return texts
 
 
 def unnest(name: str, values: Sequence[Any]) -> tuple[list[int], Sequence[Any]]:
@@ -143,6 +145,25 @@ def has_flags(values: Any) -> bool:
         values = list(itertools.chain.from_iterable(values))
         kinds = set(map(type, values))
     return bool in kinds
+
+
+def header_of(body: bytes, length: str | None) -> tuple[dict[str, Any], memoryview]:
+    """The JSON part of a body, and the binary part behind it."""
+    size = len(body)
+    if length is not None:
+        if not length.strip().isdigit() or int(length) > len(body):
+            raise HttpRefusal(
+                400,
+                f"Inference-Header-Content-Length is {length!r}, the body has {len(body)} bytes",
+            )
+        size = int(length)
+    try:
+        found = orjson.loads(body[:size])
+    except orjson.JSONDecodeError as error:
+        raise HttpRefusal(400, f"the request is not valid JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise HttpRefusal(400, "the request is a JSON object")
+    return found, memoryview(body)[size:]
 
 
 def read_inputs(header: Mapping[str, Any], binary: memoryview) -> dict[str, Array]:
@@ -180,32 +201,6 @@ def read_inputs(header: Mapping[str, Any], binary: memoryview) -> dict[str, Arra
     return found
 
 
-def read_values(signature: ModelSignature, inputs: Any) -> dict[str, Array]:
-    """The arrays of the small JSON endpoint: `{"input": nested lists}`."""
-    if not isinstance(inputs, dict):
-        raise HttpRefusal(400, 'inputs is an object: {"name": values}', param="inputs")
-    found = {}
-    for name, values in inputs.items():
-        one = signature.by_name.get(name)
-        if one is None:
-            names = ", ".join(signature.by_name)
-            raise refuse(name, f"the model has no such input; it has {names}")
-        if not isinstance(values, list):
-            raise refuse(name, "the values are a list")
-        texts = nested_texts(name, values)
-        if texts is not None:
-            found[name] = texts
-            continue
-        array = from_values(name, np.dtype(one.held), None, values)
-        empty = array.size == 0 and array.ndim < len(one.shape)
-        if empty:  # [] and [[]] do not tell their other sizes
-            known = [0 if size is None else size for size in one.shape]
-            rows = array.shape[0] if array.ndim > 1 else 0
-            array = array.reshape([rows, *known[1:]])
-        found[name] = array
-    return found
-
-
 def write(
     head: Mapping[str, Any], outputs: Mapping[str, Array], binary: Mapping[str, bool]
 ) -> tuple[bytes, int | None]:
@@ -216,13 +211,26 @@ def write(
             "name": name, "datatype": NAMES[array.dtype.name], "shape": list(array.shape)
         }  # fmt: skip
         if binary[name]:
-            data = np.ascontiguousarray(array)
-            row["parameters"] = {"binary_data_size": data.nbytes}
-            tail.append(data.data)
+            data = bytes_of(array)
+            row["parameters"] = {"binary_data_size": len(data)}
+            tail.append(data)
         else:
             row["data"] = writable_in_json(array).ravel().tolist()
         rows.append(row)
     header = orjson.dumps({**head, "outputs": rows})
-    if not tail:
-        return header, None
-    return b"".join([header, *tail]), len(header)
+    return b"".join([header, *tail]), len(header) if tail else None
+
+
+def bytes_of(array: Array) -> bytes:
+    """An array's binary form."""
+    if not array.dtype.hasobject:
+        return array.tobytes()
+    raw = [text.encode() for text in array.ravel()]
+    return b"".join(len(text).to_bytes(4, "little") + text for text in raw)
+
+
+def writable_in_json(array: Array) -> Array:
+    """Numbers as JSON can say them: minus infinity (an item out of stock) as the lowest number."""
+    if array.dtype.kind != "f" or np.isfinite(array).all():
+        return array
+    return np.where(np.isneginf(array), np.finfo(array.dtype).min, array).astype(array.dtype)

@@ -1,32 +1,23 @@
-"""The same service over gRPC: KServe's GRPCInferenceService in the server's own event loop.
-
-`calls` are what a kind of service answers; those of ranking models stand here.
-"""
+"""The same service over gRPC: KServe's GRPCInferenceService in the server's own event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import grpc
-import numpy as np
 from tritonclient.grpc import service_pb2 as kserve
 
 from joymigrate import __version__
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.ranking import model_description, wire
-from joymigrate.run.serve.ranking.service import (
-    RankingService,
-    deadline,
-    key_of,
-)
+from joymigrate.run.serve.kserve import tensors
+from joymigrate.run.serve.kserve.protocol import InferRequest, KserveService
 from joymigrate.run.serve.web import tls
 from joymigrate.run.serve.web.errors import HttpRefusal
-from joymigrate.run.serve.web.keys import Keys
-from joymigrate.run.serve.web.limits import HttpLimits
+from joymigrate.run.serve.web.messages import Ask
 from joymigrate.run.serve.web.tls import Tls
 
 log = logging.getLogger("joymigrate.serve")
@@ -40,6 +31,7 @@ CODES = {
     404: grpc.StatusCode.NOT_FOUND,
     413: grpc.StatusCode.RESOURCE_EXHAUSTED,
     429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    501: grpc.StatusCode.UNIMPLEMENTED,
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
@@ -53,25 +45,10 @@ CONTENTS = {
 Call = Callable[[Any, Any, Any], Awaitable[Any]]  # service, message, context
 
 
-class Counted(Protocol):
-    """A service that may be behind gRPC."""
-
-    @property
-    def keys(self) -> Keys: ...
-    @property
-    def limits(self) -> HttpLimits: ...
-    def count(self, status: int, seconds: float, gone: bool, work: bool = True) -> Any: ...
-
-
 async def start(
-    service: Counted,
-    host: str,
-    port: int,
-    secured: Tls | None = None,
-    calls: Mapping[str, Call] | None = None,
+    service: KserveService, host: str, port: int, secured: Tls | None = None
 ) -> tuple[Any, int]:
     """Listen; returns the server and its port. Raises `JoyError` when the address is taken."""
-    calls = CALLS if calls is None else calls
     size = service.limits.body_bytes
     server = grpc.aio.server(
         options=[
@@ -86,10 +63,10 @@ async def start(
             request_deserializer=getattr(kserve, f"{name}Request").FromString,
             response_serializer=getattr(kserve, f"{name}Response").SerializeToString,
         )
-        for name, call in calls.items()
+        for name, call in CALLS.items()
     }
     handlers[STREAM] = grpc.stream_stream_rpc_method_handler(
-        streaming(service, calls[INFER]),
+        streaming(service, infer),
         request_deserializer=kserve.ModelInferRequest.FromString,
         response_serializer=kserve.ModelStreamInferResponse.SerializeToString,
     )
@@ -123,7 +100,7 @@ def credentials(secured: Tls) -> Any:
     )
 
 
-def streaming(service: Counted, call: Call) -> Callable[[Any, Any], AsyncIterator[Any]]:
+def streaming(service: KserveService, call: Call) -> Callable[[Any, Any], AsyncIterator[Any]]:
     """ModelStreamInfer: requests of one call run at the same time, answers keep their order."""
 
     async def handler(messages: Any, context: Any) -> AsyncIterator[Any]:
@@ -155,7 +132,7 @@ def streaming(service: Counted, call: Call) -> Callable[[Any, Any], AsyncIterato
     return handler
 
 
-async def one_of_stream(service: Counted, call: Call, message: Any, context: Any) -> Any:
+async def one_of_stream(service: KserveService, call: Call, message: Any, context: Any) -> Any:
     """One request of a stream; a refusal is an answer with an error."""
     began, status = time.perf_counter(), 200
     made = kserve.ModelStreamInferResponse()
@@ -173,7 +150,9 @@ async def one_of_stream(service: Counted, call: Call, message: Any, context: Any
     return made
 
 
-def answering(service: Counted, call: Call, *, work: bool) -> Callable[[Any, Any], Awaitable[Any]]:
+def answering(
+    service: KserveService, call: Call, *, work: bool
+) -> Callable[[Any, Any], Awaitable[Any]]:
     """A handler that words refusals as gRPC does and counts what became of requests."""
 
     async def handler(message: Any, context: Any) -> Any:
@@ -208,132 +187,110 @@ def headers(context: Any) -> dict[str, str]:
     }
 
 
-async def live(service: RankingService, message: Any, context: Any) -> Any:
+async def live(service: KserveService, message: Any, context: Any) -> Any:
     """ServerLive."""
-    return kserve.ServerLiveResponse(live=service.engine.trouble() is None)
+    return kserve.ServerLiveResponse(live=service.lives())
 
 
-async def ready(service: RankingService, message: Any, context: Any) -> Any:
+async def ready(service: KserveService, message: Any, context: Any) -> Any:
     """ServerReady."""
-    fine = service.engine.trouble() is None and not service.draining
-    return kserve.ServerReadyResponse(ready=fine)
+    return kserve.ServerReadyResponse(ready=service.trouble() is None)
 
 
-async def model_ready(service: RankingService, message: Any, context: Any) -> Any:
+async def model_ready(service: KserveService, message: Any, context: Any) -> Any:
     """ModelReady."""
     service.check_model(message.name, message.version)
-    fine = service.engine.trouble() is None and not service.draining
-    return kserve.ModelReadyResponse(ready=fine)
+    return kserve.ModelReadyResponse(ready=service.trouble() is None)
 
 
-async def metadata(service: RankingService, message: Any, context: Any) -> Any:
+async def metadata(service: KserveService, message: Any, context: Any) -> Any:
     """ServerMetadata."""
     return kserve.ServerMetadataResponse(
-        name="joymigrate", version=__version__, extensions=model_description.EXTENSIONS
+        name="joymigrate", version=__version__, extensions=service.extensions
     )
 
 
-async def model_metadata(service: RankingService, message: Any, context: Any) -> Any:
+async def model_metadata(service: KserveService, message: Any, context: Any) -> Any:
     """ModelMetadata."""
-    service.check_model(message.name, message.version)
-    found = model_description.metadata(service.engine, service.meters, message.name)
-
-    def rows(side: str) -> list[dict[str, Any]]:
-        keys = ("name", "datatype", "shape")
-        return [{key: one[key] for key in keys} for one in found[side]]
-
-    return kserve.ModelMetadataResponse(
-        name=message.name, versions=found["versions"], platform=model_description.PLATFORM,
-        inputs=rows("inputs"), outputs=rows("outputs"),
-    )  # fmt: skip
+    found = service.describe(service.check_model(message.name, message.version))
+    for row in (*found["inputs"], *found["outputs"]):
+        row.pop("parameters", None)
+    return kserve.ModelMetadataResponse(**found)
 
 
-async def model_config(service: RankingService, message: Any, context: Any) -> Any:
+async def model_config(service: KserveService, message: Any, context: Any) -> Any:
     """ModelConfig."""
-    service.check_model(message.name, message.version)
-    found = model_description.config(service.engine, service.meters, message.name)
+    found = service.configure(service.check_model(message.name, message.version))
     return kserve.ModelConfigResponse(config=found)
 
 
-async def statistics(service: RankingService, message: Any, context: Any) -> Any:
+async def statistics(service: KserveService, message: Any, context: Any) -> Any:
     """ModelStatistics; without a name of the only model."""
-    name = message.name or service.name
-    service.check_model(name, message.version)
-    return kserve.ModelStatisticsResponse(
-        **model_description.statistics(service.engine, service.meters, name)
-    )
+    name = service.check_model(message.name or service.names[0], message.version)
+    return kserve.ModelStatisticsResponse(**service.describe_statistics(name))
 
 
-async def index(service: RankingService, message: Any, context: Any) -> Any:
+async def index(service: KserveService, message: Any, context: Any) -> Any:
     """RepositoryIndex."""
-    rows = [{"name": name, "version": service.engine.version, "state": "READY"}
-            for name in service.names]  # fmt: skip
-    return kserve.RepositoryIndexResponse(models=rows)
+    return kserve.RepositoryIndexResponse(models=service.index())
 
 
-async def infer(service: RankingService, message: Any, context: Any) -> Any:
+async def infer(service: KserveService, message: Any, context: Any) -> Any:
     """ModelInfer."""
-    service.check_model(message.model_name, message.model_version)
+    name = service.check_model(message.model_name, message.model_version)
     parameters = {
-        name: getattr(value, value.WhichOneof("parameter_choice") or "bool_param")
-        for name, value in message.parameters.items()
+        key: getattr(value, value.WhichOneof("parameter_choice") or "bool_param")
+        for key, value in message.parameters.items()
     }
-    names = service.engine.program.signature.outputs
-    wanted = [one.name for one in message.outputs] or list(names)
-    for name in wanted:
-        if name not in names:
-            raise HttpRefusal(400, f"the model has no output '{name}', only {', '.join(names)}")
-    limit = deadline(parameters, {})
-    left = context.time_remaining()
-    if left is not None:
-        limit = min(left * 1000, limit) if limit is not None else left * 1000
-    found = await service.rank(
-        read_inputs(message), key=key_of(parameters.get("user")), deadline_ms=limit
-    )
-    outputs = dict(zip(names, found.outputs, strict=True))
-    answer = kserve.ModelInferResponse(
-        model_name=message.model_name, model_version=found.version, id=message.id
-    )
-    if found.degraded:
-        answer.parameters["degraded"].string_param = ",".join(found.degraded)
-    for name in wanted:
-        array = np.ascontiguousarray(outputs[name])
-        answer.outputs.add(name=name, datatype=wire.NAMES[array.dtype.name], shape=array.shape)
-        answer.raw_output_contents.append(array.tobytes())
+    wanted = service.choose([one.name for one in message.outputs])
+    asked = InferRequest(
+        name, read_inputs(message), parameters, wanted, Ask("POST", f"/v2/models/{name}/infer", {}),
+        context.time_remaining(),
+    )  # fmt: skip
+    found = await service.infer(asked)
+    answer = kserve.ModelInferResponse(model_name=name, model_version=found.version, id=message.id)
+    for key, text in found.parameters.items():
+        answer.parameters[key].string_param = text
+    for one in wanted:
+        array = found.outputs[one]
+        answer.outputs.add(name=one, datatype=tensors.NAMES[array.dtype.name], shape=array.shape)
+        answer.raw_output_contents.append(tensors.bytes_of(array))
     return answer
 
 
-def read_inputs(message: Any) -> dict[str, wire.Array]:
+def read_inputs(message: Any) -> dict[str, tensors.Array]:
     """The arrays of a request: views of its raw bytes, or from typed contents."""
     raw = message.raw_input_contents
     if raw and len(raw) != len(message.inputs):
         raise HttpRefusal(400, f"{len(message.inputs)} inputs, {len(raw)} raw contents")
     if not message.inputs:
         raise HttpRefusal(400, "inputs is a list of at least one tensor", param="inputs")
-    found: dict[str, wire.Array] = {}
+    found: dict[str, tensors.Array] = {}
     for place, one in enumerate(message.inputs):
         if one.name in found:
-            raise wire.refuse(one.name, "it is there twice")
-        kind = wire.kind_of(one.name, one.datatype)
-        shape = wire.shape_of(one.name, list(one.shape))
+            raise tensors.refuse(one.name, "it is there twice")
+        kind = tensors.kind_of(one.name, one.datatype)
+        shape = tensors.shape_of(one.name, list(one.shape))
         if raw:
             if one.HasField("contents"):
-                raise wire.refuse(one.name, "its values came twice, as raw bytes and as contents")
-            found[one.name] = wire.from_bytes(one.name, kind, shape, raw[place],
+                raise tensors.refuse(
+                    one.name, "its values came twice, as raw bytes and as contents"
+                )
+            found[one.name] = tensors.from_bytes(one.name, kind, shape, raw[place],
                                                one.datatype)  # fmt: skip
             continue
         holder = CONTENTS.get(one.datatype)
         if holder is None:
-            raise wire.refuse(one.name, f"{one.datatype} comes as raw bytes")
+            raise tensors.refuse(one.name, f"{one.datatype} comes as raw bytes")
         others = [field.name for field, _ in one.contents.ListFields() if field.name != holder]
         if others:
-            raise wire.refuse(
+            raise tensors.refuse(
                 one.name, f"{one.datatype} comes in {holder}, there is {', '.join(others)}"
             )
         values: list[Any] = list(getattr(one.contents, holder))
         if holder == "bytes_contents":
-            values = [wire.text_of(one.name, value) for value in values]
-        found[one.name] = wire.from_values(one.name, kind, shape, values)
+            values = [tensors.text_of(one.name, value) for value in values]
+        found[one.name] = tensors.from_values(one.name, kind, shape, values)
     return found
 
 
