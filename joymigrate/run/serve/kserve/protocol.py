@@ -163,6 +163,10 @@ class KserveService(KserveModel):
         """Count a request that was work."""
         raise NotImplementedError
 
+    async def close(self) -> None:
+        """Stop what stands behind it."""
+        raise NotImplementedError
+
     async def answer(self, ask: Ask) -> Reply:
         """Answer a request; never raises but when it is cancelled."""
 

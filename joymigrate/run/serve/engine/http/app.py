@@ -19,30 +19,20 @@ class Endpoint(EngineService):
 
     async def answer(self, ask: Ask) -> Reply:
         """Answer a request; never raises but when it is cancelled."""
-        return await answer(self, ask)
+
+        async def route(asked: Ask) -> Reply:
+            handler, parts = routes.ROUTES.find(asked.method, asked.path)
+            return await handler(self, asked, **parts)
+
+        reply = await answer_request(ask, self.keys, route, refusal_of=refusal_of)
+        reply.headers.setdefault(OURS, "1")
+        return reply
 
     def record(self, ask: Ask, status: int, *, gone: bool = False) -> None:
         """Count a request, and write it to the log."""
-        record(self, ask, status, gone=gone)
-
-
-async def answer(service: EngineService, ask: Ask) -> Reply:
-    """Answer a request. Never raises but when it is cancelled."""
-
-    async def route(asked: Ask) -> Reply:
-        handler, parts = routes.ROUTES.find(asked.method, asked.path)
-        return await handler(service, asked, **parts)
-
-    reply = await answer_request(ask, service.keys, route, refusal_of=refusal_of)
-    reply.headers.setdefault(OURS, "1")
-    return reply
-
-
-def record(service: EngineService, ask: Ask, status: int, *, gone: bool = False) -> None:
-    """Count a request, and write it to the log."""
-    outcome = outcome_of(status, gone=gone)
-    if ask.method != "GET":  # pages and health checks are no work
-        service.meters.outcomes[outcome].add()
-    if outcome == "ok" and "finish" in ask.notes:
-        service.last_ms = int(time.time() * 1000)
-    log_request(ask, status, outcome, quiet=outcome == "ok" and ask.method == "GET")
+        outcome = outcome_of(status, gone=gone)
+        if ask.method != "GET":  # pages and health checks are no work
+            self.meters.outcomes[outcome].add()
+        if outcome == "ok" and "finish" in ask.notes:
+            self.last_ms = int(time.time() * 1000)
+        log_request(ask, status, outcome, quiet=outcome == "ok" and ask.method == "GET")
