@@ -47,7 +47,7 @@ class PathTable:
                     parts = {k: v and unquote(v) for k, v in match.groupdict().items()}
                     break
         if handlers is None:
-            raise HttpRefusal(404, f"nothing is here: {method} {path}")
+            raise HttpRefusal(404, f"there is no {path}")
         if method not in handlers:
             names = ", ".join(sorted(handlers))
             raise HttpRefusal(405, f"{path} takes {names}, not {method}", headers={"Allow": names})
