@@ -1,4 +1,4 @@
-"""`cluster watch` and `cluster extender`: a live Kubernetes cluster, and a door into Volcano."""
+"""A live Kubernetes cluster: `cluster watch`, and the doors into Volcano and into Kueue."""
 
 from __future__ import annotations
 
@@ -12,17 +12,25 @@ import typer
 from joymigrate.cli._output import emit, one_of, talk
 from joymigrate.errors import Exit, JoyError
 
+CONTEXT = typer.Option(None, "--context", help="Context of the kubeconfig.")
+ONCE = typer.Option(False, "--once", help="Look once and end.")
+EVERY = typer.Option(30.0, "--every", help="Seconds between looks without a change.")
+QUEUES = typer.Option(
+    None, "--queues", help="A file of queues and weights; default: the engine's own queues."
+)
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `cluster`."""
     app.command("watch")(watch)
     app.command("extender")(extender)
+    app.command("admission")(admission)
 
 
 def watch(
-    context: str | None = typer.Option(None, "--context", help="Context of the kubeconfig."),
-    once: bool = typer.Option(False, "--once", help="Look once and end."),
-    every: float = typer.Option(30.0, "--every", help="Seconds between looks without a change."),
+    context: str | None = CONTEXT,
+    once: bool = ONCE,
+    every: float = EVERY,
     form: str = typer.Option("text", "--format", help="text or json (one document a line)."),
 ) -> int:
     """Say why gangs of a Kubernetes cluster wait, and what is enough; changes nothing."""
@@ -31,8 +39,7 @@ def watch(
     from joymigrate.run.cluster.kubernetes.cluster_watch import watch as looks
 
     one_of(form, ("text", "json"), "--format")
-    if not 1 <= every <= 86400:
-        raise JoyError(f"--every is {every:g}", help="1 to 86400 seconds")
+    check_every(every)
     for data in looks(connect(context), every, once):
         if form == "json":
             emit(json.dumps(data, ensure_ascii=False) + "\n")
@@ -40,6 +47,31 @@ def watch(
         if not once:
             print(f"-- {datetime.now().isoformat(' ', 'seconds')}")
         emit(report.live(data))
+    return Exit.OK
+
+
+def check_every(every: float) -> None:
+    """Refuse a time between looks that is none."""
+    if not 1 <= every <= 86400:
+        raise JoyError(f"--every is {every:g}", help="1 to 86400 seconds")
+
+
+def admission(
+    queues: Path | None = QUEUES,
+    context: str | None = CONTEXT,
+    once: bool = ONCE,
+    every: float = EVERY,
+) -> int:
+    """Decide Kueue's AdmissionChecks of `joymigrate.io/cluster`: one MIN and MAX over all cards."""
+    from joymigrate.run.cluster import jobs as work
+    from joymigrate.run.cluster.kubernetes import admission_checks
+    from joymigrate.run.cluster.kubernetes.apply import connect
+
+    check_every(every)
+    known = work.Workload(()) if queues is None else work.load_queues(queues)
+    client = connect(context)
+    for one in admission_checks.serve(client, every, known.queues, known.weights, once):
+        emit(f"{one.name}: {one.state}: {one.message}\n")
     return Exit.OK
 
 
@@ -51,9 +83,7 @@ ARGUMENTS = """note: Volcano's scheduler loads this with the plug-in `extender` 
 
 
 def extender(
-    queues: Path | None = typer.Option(
-        None, "--queues", help="A file of queues and weights; default: Volcano's own queues."
-    ),
+    queues: Path | None = QUEUES,
     listen: str = typer.Option("127.0.0.1:9500", "--listen", help="HOST:PORT to answer at."),
 ) -> int:
     """Answer Volcano's `extender` plug-in: one MIN and MAX over GPUs and NPUs, and whole gangs."""

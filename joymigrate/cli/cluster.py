@@ -48,6 +48,7 @@ NEEDS = {
     "usage": ("package:ray",),
     "apply": ("package:kubernetes",),
     "watch": ("package:kubernetes",),
+    "admission": ("package:kubernetes",),
     "forecast": ("package:statsmodels",),
 }
 WANTS = {"validate": {"package:kubernetes-validate": "schemas of core kinds"}}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from joymigrate.errors import JoyError
@@ -53,20 +54,34 @@ def pages(api: Any) -> list[Any]:
             return items
 
 
-def changes(client: Any, every_s: float) -> Iterator[None]:
-    """Once now, then after each change of a pod, and after `every_s` seconds without one."""
-    pods = client.resources.get(api_version="v1", kind="Pod")
+def changes(
+    client: Any, every_s: float, kinds: Sequence[tuple[str, str]] = (("v1", "Pod"),)
+) -> Iterator[None]:
+    """Once now, then after each change of an object of the first of these kinds (API version, kind)
+    that the cluster knows, and after `every_s` seconds without one."""
     while True:
         # Asked before the objects are read: what changes meanwhile is not missed.
-        version = pods.get(limit=1).to_dict()["metadata"]["resourceVersion"]
+        with contextlib.suppress(Exception):  # whoever reads the objects is told what it is
+            api = first_known(client, kinds)
+            version = api.get(limit=1).to_dict()["metadata"]["resourceVersion"]
         yield None
         until = time.monotonic() + every_s
         try:
-            for _ in pods.watch(resource_version=version, timeout=max(1, int(every_s))):
+            for _ in api.watch(resource_version=version, timeout=max(1, int(every_s))):
                 break
         except Exception:  # a broken watch, or one that is too old: read everything anew
             time.sleep(min(SETTLE_S, every_s))
         time.sleep(max(0.0, min(SETTLE_S, until - time.monotonic())))
+
+
+def first_known(client: Any, kinds: Sequence[tuple[str, str]]) -> Any:
+    """The API of the first of these kinds that the cluster knows; of the last one, where none."""
+    from kubernetes.dynamic.exceptions import ResourceNotFoundError
+
+    for version, kind in kinds[:-1]:
+        with contextlib.suppress(ResourceNotFoundError):
+            return client.resources.get(api_version=version, kind=kind)
+    return client.resources.get(api_version=kinds[-1][0], kind=kinds[-1][1])
 
 
 def watch(client: Any, every_s: float, once: bool = False) -> Iterator[dict[str, Any]]:

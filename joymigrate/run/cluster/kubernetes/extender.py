@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.cluster.entries import ClusterSettings
-from joymigrate.run.cluster.events import Evict, Past, Start, Submitted
 from joymigrate.run.cluster.kubernetes import live, quantity
+from joymigrate.run.cluster.kubernetes.gangs import drop_rest
 from joymigrate.run.cluster.kubernetes.nodes import Object, resources
 from joymigrate.run.cluster.queues import Queue
 from joymigrate.run.cluster.reasons import PlacementRefusal
@@ -35,10 +35,9 @@ class Session:
     """One scheduling cycle of Volcano, as our rules decide it."""
 
     scheduler: Scheduler
-    nodes: dict[str, dict[str, int]] = field(default_factory=dict)  # of a gang that starts: pods
+    nodes: dict[str, Counter[str]] = field(default_factory=dict)  # of a gang that starts: pods
     stops: dict[str, set[str]] = field(default_factory=dict)  # a claim, and whom it may stop
     reasons: dict[str, str] = field(default_factory=dict)  # of a gang that waits
-    known: set[str] = field(default_factory=set)
 
 
 class Extender:
@@ -80,28 +79,15 @@ class Extender:
         """Decide the whole cycle at once."""
         now = self.clock()
         found = live.read(read_session(body), now)
-        queues = self.queues or found.queues
-        scheduler = Scheduler(
-            found.inventory, queues, None, self.weights, ClusterSettings(overcommit=True)
-        )
-        scheduler.on_all(
-            Submitted(job, now, Past(number, now, now))
-            for number, job in enumerate(found.gangs.running)
-        )
-        actions = scheduler.on_all(Submitted(job, now) for job in found.gangs.waiting)
-        session = Session(scheduler)
-        session.known = {drop_rest(job.name) for job in found.gangs.waiting}
-        for action in actions:
-            name = drop_rest(action.job.name)
-            if isinstance(action, Evict):
-                session.stops.setdefault(drop_rest(action.by), set()).add(name)
-            elif isinstance(action, Start) and action.job.name in scheduler.running:
-                places = session.nodes.setdefault(name, {})
-                for grant in action.placement:
-                    node = scheduler.state.nodes[grant.node].name
-                    places[node] = places.get(node, 0) + 1
+        decided = live.decide(found, now, self.queues, self.weights)
+        session = Session(decided.scheduler)
+        for claim, victims in decided.stops.items():
+            session.stops.setdefault(drop_rest(claim), set()).update(map(drop_rest, victims))
+        for name, start in decided.starts.items():
+            places = session.nodes.setdefault(drop_rest(name), Counter())
+            places.update(decided.scheduler.state.nodes[one.node].name for one in start.placement)
         for job in found.gangs.waiting:
-            why = scheduler.why(job.name)
+            why = decided.scheduler.why(job.name)
             if why is not None:
                 session.reasons[drop_rest(job.name)] = why.reason
         self.session = session
@@ -127,7 +113,7 @@ class Extender:
 
     def score_nodes(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The nodes that the gang was placed on first, those with more of its pods before."""
-        places = self._opened().nodes.get(find_gang(body["task"]), {})
+        places = self._opened().nodes.get(find_gang(body["task"]), Counter())
         most = max(places.values(), default=1)
         names = [str(one["Name"]) for one in body.get("nodes") or ()]
         scores = {name: CHOSEN * places.get(name, 0) / most for name in names}
@@ -222,11 +208,6 @@ def mark_pod(pod: Mapping[str, Any], task: Mapping[str, Any], queue: str) -> Obj
 def find_gang(task: Mapping[str, Any]) -> str:
     """Namespace and name of a task's gang: Volcano's job id is just that."""
     return str(task.get("Job") or f"{task.get('Namespace') or 'default'}/{task.get('Name')}")
-
-
-def drop_rest(job: str) -> str:
-    """A gang's name without our note that it is the rest of one."""
-    return job.removesuffix(" (rest)")
 
 
 def serve(host: str, port: int, extender: Extender) -> ThreadingHTTPServer:

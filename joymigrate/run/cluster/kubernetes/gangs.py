@@ -2,12 +2,14 @@
 
 Pods belong together where their job's controller says so. A gang of which some pods have a node
 runs with those; the others wait as `NAME (rest)`. Jobs that an engine keeps back before it makes
-pods (a vcjob, a suspended Job) wait too. The API does not say which cards of a node a pod has,
-unless the device plug-in notes it: else the cards that the kind's own rules would give are assumed.
+pods (a vcjob, a Kueue Workload, a suspended Job) wait too. The API does not say which cards of a
+node a pod has, unless the device plug-in notes it: else those that the kind's own rules would give
+are assumed.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,6 +40,8 @@ QUEUE_KEYS = (
     ("labels", "kueue.x-k8s.io/queue-name"),
 )
 REAL = re.compile(r"-(\d+)")  # Ascend910-0,Ascend910-1: as the device plug-in notes a pod's cards
+REST = " (rest)"  # behind the name of a gang of which some pods run
+PODS_MADE_S = 300.0  # an admitted Workload without pods of its name runs under another one then
 ONE_LEAF = "kueue.x-k8s.io/podset-required-topology"
 
 
@@ -114,7 +118,8 @@ def read(
     priorities: Mapping[str, int],
     now: float,
 ) -> Gangs:
-    """All gangs. `queues` names the queue behind a local one, `kept_back` are vcjobs and Jobs."""
+    """All gangs. `queues` names the queue behind a local one; of `kept_back` (Workloads, vcjobs,
+    Jobs) the first of a name counts."""
     found: dict[str, KubernetesGang] = {}
     for pod in pods:
         if not (alive(pod) and price_pod(pod["spec"])[0]):
@@ -141,16 +146,21 @@ def read(
             job = job_of(gang.name, gang.queue, kept, nodes, priorities, out)
             out.running.append(with_places(job, kept, running, now))
         if gang.pending:
-            name = f"{gang.name} (rest)" if kept else gang.name
+            name = f"{gang.name}{REST}" if kept else gang.name
             out.waiting.append(job_of(name, gang.queue, gang.pending, nodes, priorities, out))
             out.says[name] = next((text for pod in gang.pending if (text := message(pod))), "")
     for item in kept_back:
-        asked = without_pods(item, queues, nodes, priorities, out)
-        if asked is not None and asked.name not in found:
+        asked = without_pods(item, queues, nodes, priorities, now, out)
+        if asked is not None and asked.name not in {*found, *out.says}:
             out.waiting.append(asked)
             state = (item.get("status") or {}).get("state") or {}
             out.says[asked.name] = str(state.get("message") or state.get("phase") or "no pods yet")
     return out
+
+
+def drop_rest(job: str) -> str:
+    """A gang's name without our note that it is the rest of one."""
+    return job.removesuffix(REST)
 
 
 def by_request(pod: Object) -> tuple[Any, ...]:
@@ -307,7 +317,7 @@ def with_places(
 ) -> GangJob:
     """A job that runs there, since its first pod started."""
     times = [str((pod.get("status") or {}).get("startTime") or "") for pod in pods]
-    begun = [datetime.fromisoformat(t.replace("Z", "+00:00")).timestamp() for t in times if t]
+    begun = [seconds_of(text) for text in times if text]
     ran = max(0.0, now - min(begun)) / 60 if begun else 0.0
     return replace(job, running=tuple(places), ran_minutes=ran)
 
@@ -317,12 +327,20 @@ def without_pods(
     queues: Mapping[str, str],
     nodes: Sequence[NodeSite],
     priorities: Mapping[str, int],
+    now: float,
     out: Gangs,
 ) -> GangJob | None:
-    """A vcjob, or a suspended Job, as a waiting job; None for one that is over or asks no card."""
+    """A vcjob, a Kueue Workload or a suspended Job as a waiting job; None for one that is over,
+    runs under other names, or asks no card."""
     meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
-    space = str(meta.get("namespace", "default"))
-    if "tasks" in spec:
+    name, local = str(meta["name"]), first_value(item, QUEUE_KEYS)
+    parts: list[tuple[int, Mapping[str, Any]]]
+    if "podSets" in spec:
+        if over(item) or now - find_admission(item) > PODS_MADE_S:
+            return None
+        parts = [(one.get("count", 1), one["template"]) for one in spec["podSets"]]
+        name, local = owner(item) or name, str(spec.get("queueName") or "")
+    elif "tasks" in spec:
         phase = str((status.get("state") or {}).get("phase", "Pending"))
         parts = [(task.get("replicas", 1), task["template"]) for task in spec["tasks"]]
         if phase not in ("Pending", "Inqueue", ""):
@@ -332,19 +350,45 @@ def without_pods(
         if not spec.get("suspend") or status.get("completionTime"):
             return None
         parts = [(spec.get("parallelism", 1), spec["template"])]
-        local = first_value(item, QUEUE_KEYS)
     if not any(price_pod(template["spec"])[0] for _, template in parts):
         return None
-    name = f"{space}/{meta['name']}"
-    tasks = [pod_group(name, template["spec"], nodes, out, count) for count, template in parts]
+    space = str(meta.get("namespace", "default"))
+    name = f"{space}/{name}"
+    tasks = [
+        pod_group(name, template["spec"], nodes, out, count) for count, template in parts if count
+    ]
     first = parts[0][1]
-    class_name = {"priorityClassName": spec.get("priorityClassName", "")}
-    limit = first["spec"].get("activeDeadlineSeconds")
+    said = {key: spec[key] for key in ("priority", "priorityClassName") if spec.get(key)}
+    limit = spec.get("maximumExecutionTimeSeconds", first["spec"].get("activeDeadlineSeconds"))
     return GangJob(
         name=name,
         tasks=tuple(tasks),
         queue=queues.get(f"{space}/{local}") or queues.get(local, local) or DEFAULT_QUEUE,
-        priority=priority_of({**class_name, **first["spec"]}, priorities),
+        priority=priority_of({**said, **first["spec"]}, priorities),
         minutes=None if limit is None else float(limit) / 60,
         leaf="one" if leaf_wanted({"metadata": first.get("metadata") or {}}) else "prefer",
     )
+
+
+def condition(item: Object, kind: str) -> Mapping[str, Any]:
+    """One of an object's conditions, where it is true; else empty."""
+    for one in (item.get("status") or {}).get("conditions") or ():
+        if one.get("type") == kind and one.get("status") == "True":
+            return dict(one)
+    return {}
+
+
+def over(workload: Object) -> bool:
+    """Whether a Kueue Workload wants no cards: it has ended, or is taken out of the line."""
+    return workload["spec"].get("active") is False or bool(condition(workload, "Finished"))
+
+
+def find_admission(workload: Object) -> float:
+    """When Kueue admitted a Workload (s since 1970); infinity for one that it has not."""
+    since = condition(workload, "Admitted").get("lastTransitionTime")
+    return seconds_of(str(since)) if since else math.inf
+
+
+def seconds_of(text: str) -> float:
+    """A time of the API server in seconds since 1970."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()

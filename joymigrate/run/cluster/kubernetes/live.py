@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from joymigrate.run.cluster import kinds
 from joymigrate.run.cluster.entries import ClusterSettings
-from joymigrate.run.cluster.events import Evict, Past, Start, Submitted
+from joymigrate.run.cluster.events import Action, Evict, Past, Start, Submitted
 from joymigrate.run.cluster.explain import explain
 from joymigrate.run.cluster.foresight import look_ahead
 from joymigrate.run.cluster.inventory import Inventory
@@ -31,8 +31,12 @@ KINDS = (  # what is read: API version and kind
     ("scheduling.volcano.sh/v1beta1", "Queue"),
     ("kueue.x-k8s.io/v1beta2", "ClusterQueue"),
     ("kueue.x-k8s.io/v1beta2", "LocalQueue"),
+    ("kueue.x-k8s.io/v1beta2", "Workload"),
+    ("kueue.x-k8s.io/v1beta2", "AdmissionCheck"),
     ("kueue.x-k8s.io/v1beta1", "ClusterQueue"),
     ("kueue.x-k8s.io/v1beta1", "LocalQueue"),
+    ("kueue.x-k8s.io/v1beta1", "Workload"),
+    ("kueue.x-k8s.io/v1beta1", "AdmissionCheck"),
 )
 Objects = Mapping[tuple[str, str], Sequence[Object]]
 
@@ -67,6 +71,7 @@ def read(objects: Objects, now: float) -> LiveCluster:
                 space = item["metadata"].get("namespace", "default")
                 locals_[f"{space}/{name}"] = str(item["spec"]["clusterQueue"])
     kept_back = [
+        *(one for _, one in of_kind(objects, "Workload")),
         *objects.get(("batch.volcano.sh/v1alpha1", "Job"), ()),
         *objects.get(("batch/v1", "Job"), ()),
     ]
@@ -78,6 +83,57 @@ def read(objects: Objects, now: float) -> LiveCluster:
             found.notes.append(f"queue {job.queue} is not there: taken as one without limits")
             queues[job.queue] = Queue(job.queue)
     return LiveCluster(inventory, tuple(root_queues(queues)), found)
+
+
+def of_kind(objects: Objects, kind: str) -> list[tuple[str, Object]]:
+    """The objects of a kind of Kueue's, each with the version that it was read in."""
+    return [
+        (version, item)
+        for (version, name), items in objects.items()
+        if name == kind and version.startswith("kueue.x-k8s.io/")
+        for item in items
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDecision:
+    """One cycle of our rules over a live cluster: who starts where, and whom it stops for that."""
+
+    scheduler: Scheduler
+    starts: dict[str, Start]
+    stops: dict[str, list[str]]  # a claim, and the running gangs that it stops
+
+
+def decide(
+    live: LiveCluster,
+    now: float,
+    queues: Sequence[Queue] = (),
+    weights: Mapping[str, float] | None = None,
+    first: Collection[str] = (),
+) -> LiveDecision:
+    """What our rules say at `now`; `queues` replace the cluster's own, `first` are gangs that were
+    let in before and have no pods yet. Nothing is remembered: the objects say all there is."""
+    scheduler = Scheduler(
+        live.inventory, queues or live.queues, None, weights, ClusterSettings(overcommit=True)
+    )
+    scheduler.on_all(
+        Submitted(job, now, Past(number, now, now)) for number, job in enumerate(live.gangs.running)
+    )
+    before = set(scheduler.running)
+    actions: list[Action] = []
+    for let_in in (True, False):
+        gangs_ = [job for job in live.gangs.waiting if (job.name in first) == let_in]
+        actions += scheduler.on_all(Submitted(job, now) for job in gangs_)
+    stops: dict[str, list[str]] = {}
+    for one in actions:
+        if isinstance(one, Evict) and one.job.name in before:
+            stops.setdefault(one.by, []).append(one.job.name)
+    starts = {
+        one.job.name: one
+        for one in actions
+        if isinstance(one, Start) and one.job.name in scheduler.running.keys() - before
+    }
+    return LiveDecision(scheduler, starts, stops)
 
 
 def by_family(amounts: Mapping[str, Any]) -> dict[str, float]:
@@ -140,25 +196,16 @@ def root_queues(queues: Mapping[str, Queue]) -> list[Queue]:
 
 def judge(live: LiveCluster, now: float) -> dict[str, Any]:
     """Every waiting gang with its reason, or where our rules would put it, as plain data."""
-    scheduler = Scheduler(live.inventory, live.queues, None, None, ClusterSettings(overcommit=True))
-    scheduler.on_all(
-        Submitted(job, now, Past(number, now, now)) for number, job in enumerate(live.gangs.running)
-    )
-    before = set(scheduler.running)
-    actions = scheduler.on_all(Submitted(job, now) for job in live.gangs.waiting)
-    starts = {one.job.name: one for one in actions if isinstance(one, Start)}
-    stops: dict[str, list[str]] = {}
-    for one in actions:
-        if isinstance(one, Evict) and one.job.name in before:
-            stops.setdefault(one.by, []).append(one.job.name)
+    decided = decide(live, now)
+    scheduler = decided.scheduler
     outlook = look_ahead(scheduler, now)
     rows = []
     for job in live.gangs.waiting:
         row: dict[str, Any] = {"job": job.name, "queue": job.queue}
         row["kubernetes"] = live.gangs.says.get(job.name, "")
-        if job.name in scheduler.running and job.name in starts:
-            row["fits"] = placement_data(scheduler, starts[job.name])["pods"]
-            row["stops"] = stops.get(job.name, [])
+        if job.name in decided.starts:
+            row["fits"] = placement_data(scheduler, decided.starts[job.name])["pods"]
+            row["stops"] = decided.stops.get(job.name, [])
         else:
             row |= explain(scheduler, job.name, now, outlook) or {}
         rows.append(row)
