@@ -153,7 +153,7 @@ def limits(chance: random.Random, size: int) -> list[dict[str, Any]]:
         high = chance.choice([None, low + 4, size])
         row: dict[str, Any] = {"name": name, "min": low, "parent": "p"}
         row["eviction"] = chance.choice(["never", "lower-priority", "over-deserved"])
-        row["strategy"] = chance.choice(["traverse", "traverse", "fifo", "fair"])
+        row["strategy"] = chance.choice(["traverse", "traverse", "fifo"])
         row |= {"max": high} if high is not None else {}
         rows.append(row)
     return rows

@@ -30,14 +30,13 @@ NODE = typer.Argument(
 JOB = typer.Argument(..., help="A job's name.", callback=refuse_empty)
 LINES = typer.Option(200, "--lines", help="How many of the last lines; 0: all.", min=0)
 
-MOST_DAYS = 36_500  # a century
 cards_app = group("Take cards out of use and back.")
 quota_app = group("Look at the queues' limits, compare others, and put them into force.")
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `cluster`."""
-    for command in (cordon, drain, undrain, hold, release, requeue, priority, history, usage):
+    for command in (cordon, drain, undrain, hold, release, requeue, priority, history):
         app.command(command.__name__)(command)
     app.command("why")(explain)
     app.command("exec", context_settings={"ignore_unknown_options": True})(execute)
@@ -189,24 +188,6 @@ def history(
     facts = ask(address, "history", job, lines)
     data = {"schema": "joymigrate.history/1", "facts": facts}
     return Answer(data, report.history(facts))
-
-
-@answers("usage")
-def usage(
-    days: float = typer.Option(30.0, "--days", help="How far back, in days."),
-    address: str | None = ADDRESS,
-) -> Answer:
-    """Count card-hours, starts and waits by user, queue and kind of server."""
-    from joymigrate.report import cluster as report
-
-    if not 0 < days <= MOST_DAYS:
-        raise JoyError(f"--days is {days:g}", help=f"above 0 and at most {MOST_DAYS}")
-    until = time.time()
-    since = until - days * 86400
-    uses, shares = ask(address, "usage", since, until), ask(address, "shares")
-    data = {"schema": "joymigrate.usage/1", "since": since, "until": until, "uses": uses}
-    data["shares"] = shares
-    return Answer(data, report.usage(uses, shares))
 
 
 @answers("quota")

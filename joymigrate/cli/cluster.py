@@ -45,7 +45,6 @@ NEEDS = {
     "quota diff": ("package:ray",),
     "quota apply": ("package:ray",),
     "history": ("package:ray",),
-    "usage": ("package:ray",),
     "apply": ("package:kubernetes",),
     "watch": ("package:kubernetes",),
     "admission": ("package:kubernetes",),

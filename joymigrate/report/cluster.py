@@ -159,11 +159,6 @@ def reason(data: Mapping[str, Any]) -> str:
             lines.append(f"  held: {one['cards']} of them for {one['for']}{until}")
     for node, ids in data.get("failed", {}).items():
         lines.append(f"  out of use: cards {','.join(map(str, ids))} of {node}")
-    if data.get("share"):
-        share = data["share"]
-        before = ", ".join(f"{one['user']} ({one['counts_card_h']:.1f})" for one in share["before"])
-        text = f"{share['counts_card_h']:.1f} card-hours count against {share['user'] or 'nobody'}"
-        lines.append(f"  fair share: {text}; before them: {before or 'nobody'}")
     if "start" in data:
         at = data["start"]["in_s"]
         when = "unknown" if at is None else f"in {at / 60:.0f} minutes"
@@ -180,32 +175,6 @@ def history(facts: Sequence[Mapping[str, Any]]) -> str:
         text = json.dumps(more, ensure_ascii=False) if more else ""
         lines.append(f"{at} {fact['kind']} {fact['job']} by {fact['by']} {text}".rstrip())
     return "\n".join(lines) + "\n" if lines else ""
-
-
-USAGE = (
-    ("user", "user", "{}"),
-    ("queue", "queue", "{}"),
-    ("kind", "kind", "{}"),
-    ("jobs", "jobs", "{}"),
-    ("starts", "starts", "{}"),
-    ("card-hours", "card_h", "{:.2f}"),
-    ("wasted", "wasted_card_h", "{:.2f}"),
-    ("wait h", "wait_h", "{:.2f}"),
-)
-
-
-def usage(uses: Sequence[Mapping[str, Any]], shares: Sequence[Mapping[str, Any]] = ()) -> str:
-    """A line per user, queue and kind of server; then what counts against users of fair queues."""
-    rows = [[title for title, _, _ in USAGE]]
-    rows += [[form.format(use[key]) for _, key, form in USAGE] for use in uses]
-    if not shares:
-        return align(rows)
-    counts = [["user", "queue", "counts card-hours", "half-life h"]]
-    counts += [
-        [one["user"], one["queue"], f"{one['counts_card_h']:.2f}", f"{one['half_life_h']:g}"]
-        for one in shares
-    ]
-    return f"{align(rows)}\nFair queues, who goes first among equals:\n{align(counts)}"
 
 
 def quotas(data: Mapping[str, Any]) -> str:

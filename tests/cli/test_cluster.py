@@ -188,9 +188,6 @@ def test_mistakes_are_named(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("usage --days -3", "--days is -3"),
-        ("usage --days nan", "--days is nan"),
-        ("usage --days inf", "--days is inf"),
         ("history --lines -1", "--lines"),
         ("logs j --lines 0", "--lines"),
         ("logs j --attempt -1", "--attempt"),

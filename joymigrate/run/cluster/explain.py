@@ -45,7 +45,6 @@ def explain(
         "held": holds_before(scheduler, entry, now),
         "failed": unusable(scheduler, entry),
         "quota": dict(refusal.facts) if refusal.code in QUOTA else None,
-        "share": share_data(scheduler, entry),
         "enough": enough_data(foresight.enough),
         "start": start_data(foresight),
     }
@@ -72,22 +71,6 @@ def holds_before(scheduler: Scheduler, entry: WaitingJob, now: float) -> list[di
         number = int(cards.count(masks).sum())
         found.append({"for": hold.entry.job.name, "cards": number, "until_s": until})
     return found
-
-
-def share_data(scheduler: Scheduler, entry: WaitingJob) -> dict[str, Any] | None:
-    """In a fair queue: the user's card-hours, and the users with waiting jobs who had fewer."""
-    job = entry.job
-    if job.queue not in scheduler.fair_queues():
-        return None
-    waiting = {one.job.user for one in scheduler.waiting.values() if one.job.queue == job.queue}
-    shares = dict(scheduler.shares_of(job.queue))
-    mine = shares.get(job.user, 0.0)
-    before = [
-        {"user": user, "counts_card_h": hours}
-        for user, hours in shares.items()
-        if hours < mine and user in waiting
-    ]
-    return {"user": job.user, "counts_card_h": mine, "before": before}
 
 
 def unusable(scheduler: Scheduler, entry: WaitingJob) -> dict[str, list[int]]:

@@ -10,8 +10,7 @@ from joymigrate.run.cluster import kinds as server_kinds
 from joymigrate.schema import setting
 
 EVICTIONS = ("never", "lower-priority", "over-deserved")
-STRATEGIES = ("traverse", "fifo", "fair")
-HALF_LIFE_H = 168.0  # a week, as PriorityDecayHalfLife of Slurm
+STRATEGIES = ("traverse", "fifo")
 Limit = float | Mapping[str, float] | None
 
 
@@ -21,8 +20,7 @@ class Queue:
 
     `min`, `max` and `deserved` map a kind, a family (`gpu`, …) or `cards` to card-units;
     `cards` is the unified budget over all kinds, weighted. `eviction` says whose jobs may be
-    stopped; `min_runtime` (minutes) protects a job that has just started. `half_life` (hours) is
-    that of its users' past use, where its `strategy` is fair.
+    stopped; `min_runtime` (minutes) protects a job that has just started.
     """
 
     name: str
@@ -35,7 +33,6 @@ class Queue:
     eviction: tuple[str, ...] = ("over-deserved",)
     min_runtime: float = 0.0
     strategy: str = "traverse"
-    half_life: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +54,12 @@ class QueueItem:
     )
     min_runtime_minutes: float = setting(0.0, "the same as min_runtime", least=0, most=1e15)
     strategy: str = setting(
-        "traverse", "the order of its jobs; fair: by its users' past use", choices=STRATEGIES
-    )
-    half_life_hours: float | None = setting(
-        None,
-        "after which past use counts half, with strategy fair (default: 168)",
-        above=0,
-        most=1e15,
+        "traverse", "the order of its jobs; fifo: nothing before the first", choices=STRATEGIES
     )
 
     def __post_init__(self) -> None:
         for key in ("min", "max", "deserved"):
             check_limit(key, getattr(self, key))
-        if self.half_life_hours is not None and self.strategy != "fair":
-            raise JoyError(
-                f"queue {self.name}: `half_life_hours` with strategy {self.strategy}",
-                where="half_life_hours",
-                help="`strategy: fair`, or leave `half_life_hours` out",
-            )
         for word in self.evictions:
             if word not in EVICTIONS:
                 raise JoyError(
@@ -103,7 +88,6 @@ def queue_of(item: QueueItem) -> Queue:
         eviction=item.evictions,
         min_runtime=runtime,
         strategy=item.strategy,
-        half_life=(item.half_life_hours or HALF_LIFE_H) if item.strategy == "fair" else 0.0,
     )
 
 

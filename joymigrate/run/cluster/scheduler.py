@@ -19,7 +19,6 @@ from dataclasses import replace
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import (
     eviction,
-    fair_share,
     policies,
     quota,
 )
@@ -118,7 +117,6 @@ class Scheduler(Holding):
         actions: list[Action] = []
         for event in events:
             before, self._now = self._now, max(self._now, event.at)
-            self._shares.clear()
             match event:
                 case Submitted():
                     self._submitted(event.job, event.past)
@@ -239,11 +237,6 @@ class Scheduler(Holding):
         job = run.entry.job
         del self.by_queue[job.queue][name]
         self.claims.count(job, -1)
-        half_life = self._half_life(job.queue)
-        if half_life:
-            key = fair_share.key_of(job.queue, job.user)
-            fair_share.add(self.past, key, job.cards, run.started, self._now, half_life)
-            self._shares.pop(key, None)
         self.state.give(run.placement)
         self.allocations.drop(name)
         self._note_ends(run.placement)
@@ -428,7 +421,6 @@ class Scheduler(Holding):
         self.running[job.name] = run
         if (entry.whole or job).elastic:
             self.elastic[job.name] = run
-        self._shares.pop(fair_share.key_of(job.queue, job.user), None)
         self.by_queue.setdefault(job.queue, {})[job.name] = run
         self.claims.count(job, 1)
         self.allocations.add(job.name, placement, ends, expected)

@@ -6,7 +6,7 @@ import bisect
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from joymigrate.run.cluster import fair_share, run_times
+from joymigrate.run.cluster import run_times
 from joymigrate.run.cluster.entries import NEVER, ClusterSettings, RunningJob, WaitingJob
 from joymigrate.run.cluster.events import Ended
 from joymigrate.run.cluster.jobs import GangJob
@@ -35,9 +35,7 @@ class WaitingJobs:
         self._failed: set[int] = set()
         self._why: dict[int, PlacementRefusal] = {}
         self._lines: dict[str, list[tuple[int, WaitingJob]]] = {}  # of queues in strict order
-        self.past: fair_share.Past = {}  # what users had of fair queues
         self.history: run_times.History = {}
-        self._shares: dict[str, float] = {}  # of users, at this moment
         self._now = 0.0
 
     def _release(self, holds: Sequence[CardHold]) -> None:
@@ -49,8 +47,7 @@ class WaitingJobs:
         tasks = job.tasks
         if len(tasks) == 1 and (tasks[0].cpu_milli or tasks[0].memory_mib):
             tasks = (replace(tasks[0], cpu_milli=0, memory_mib=0),)
-        user = job.user if self._half_life(job.queue) else ""
-        key = (job.queue, user, job.priority, tasks, job.sp_block, job.leaf, job.numa, job.superpod)
+        key = (job.queue, job.priority, tasks, job.sp_block, job.leaf, job.numa, job.superpod)
         return self._group_of.setdefault(key, len(self._group_of))
 
     def _wait(self, entry: WaitingJob) -> None:
@@ -80,38 +77,6 @@ class WaitingJobs:
     def _strict(self, queue: str) -> bool:
         """Whether a queue starts its jobs in their order only."""
         return self.quotas.account(queue).queue.strategy == "fifo"
-
-    def _half_life(self, queue: str) -> float:
-        """Hours after which its users' past use counts half; 0 where it does not count."""
-        return self.quotas.account(queue).queue.half_life
-
-    def fair_queues(self) -> list[str]:
-        """The queues that are shared fairly between their users."""
-        return [name for name in self.quotas.accounts if self._half_life(name)]
-
-    def shares_of(self, queue: str) -> list[tuple[str, float]]:
-        """Users of a fair queue and the card-hours that count against them, fewest first."""
-        users = {run.entry.job.user for run in self.by_queue.get(queue, {}).values()}
-        users |= {one.job.user for one in self.waiting.values() if one.job.queue == queue}
-        known = (key.partition("\t") for key in self.past)
-        users |= {user for name, _, user in known if name == queue}
-        shares = [(self.share_of(GangJob("", (), queue, user=user)), user) for user in users]
-        return [(user, round(hours, 3)) for hours, user in sorted(shares)]
-
-    def share_of(self, job: GangJob) -> float:
-        """Card-hours that count against a job's user in a fair queue; 0 in others."""
-        half_life = self._half_life(job.queue)
-        if not half_life:
-            return 0.0
-        key = fair_share.key_of(job.queue, job.user)
-        if key not in self._shares:
-            runs = [
-                (run.entry.job.cards, run.started)
-                for run in self.by_queue.get(job.queue, {}).values()
-                if run.entry.job.user == job.user
-            ]
-            self._shares[key] = fair_share.total(self.past, key, runs, self._now, half_life)
-        return self._shares[key]
 
     def _learn(self, run: RunningJob, event: Ended) -> None:
         """Remember how long a job has run."""
@@ -151,5 +116,4 @@ class WaitingJobs:
         queue = entry.job.queue
         share = self.quotas.share(queue) if self.quotas.account(queue).declared else 0.0
         urgency = entry.urgency(self._now) if self.settings.order == "response" else 0.0
-        had = self.share_of(entry.job)
-        return (*self.admission.rank(entry, self._now), share, had, -urgency, entry.number)
+        return (*self.admission.rank(entry, self._now), share, -urgency, entry.number)

@@ -39,7 +39,6 @@ QUEUE: dict[str, tuple[dict[str, Any], Any]] = {
     "name": ({}, "r"), "min": ({}, 1), "max": ({}, 1), "deserved": ({}, 1), "parent": ({}, "p"),
     "weight": ({}, 2), "priority": ({}, 1), "eviction": ({}, "never"), "min_runtime": ({}, 1),
     "min_runtime_minutes": ({}, 1), "strategy": ({}, "fifo"),
-    "half_life_hours": ({"strategy": "fair"}, 1),
 }  # fmt: skip
 NODE: dict[str, tuple[dict[str, Any], Any]] = {
     "name": ({}, "m"), "kind": ({}, "gpu-4"), "cards": ({}, 2), "used": ({}, [1]),

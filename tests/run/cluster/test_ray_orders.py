@@ -73,9 +73,6 @@ def test_a_day(fleet: Fleet, tmp_path: Path) -> None:
     assert kinds.count("evicted") == 2
     assert "cordoned" in shell("history")
     fleet.clear()
-    shell("usage", "--format", "csv", "-o", str(tmp_path / "use.csv"))
-    text = (tmp_path / "use.csv").read_text()
-    assert text.startswith("user,queue,kind,jobs,starts,card_h,wasted_card_h,wait_h\n")
     assert "no job 'nobody'" in shell("requeue", "nobody", code=2)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.cluster import fair_share, run_times
+from joymigrate.run.cluster import run_times
 from joymigrate.run.cluster.dependencies import targets_of
 from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.queues import Queue
@@ -86,7 +86,8 @@ class JobRecord:
 
 @dataclass(slots=True)
 class JobLedger:
-    """Jobs, open attempts, limits and the state of nodes."""
+    """Jobs, open attempts, limits and the state of nodes. A fact of kind `node came` is taken in by
+    the method `_node_came`."""
 
     identity: str = ""  # tells this cluster's processes from those of another log
     policy: str = "topology"
@@ -98,14 +99,15 @@ class JobLedger:
     cordoned: dict[str, str] = field(default_factory=dict)  # node → why
     failed: dict[str, tuple[int, ...]] = field(default_factory=dict)  # node → cards
     strikes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # card → failed programs
-    past: dict[str, tuple[float, float]] = field(default_factory=dict)  # users' hours, `fair`
     history: dict[str, tuple[float, ...]] = field(default_factory=dict)  # seconds, `run_times`
     requests: tuple[str, ...] = ()
     last: int = 0
 
     def apply(self, fact: LogFact) -> None:
         """Take in the next fact of the log."""
-        CHANGES.get(fact.kind, JobLedger._noted)(self, fact)  # older logs hold kinds that are gone
+        change = getattr(self, f"_{fact.kind.replace(' ', '_')}", None)
+        if change is not None:  # some are only noted, and older logs hold kinds that are gone
+            change(fact)
         self.last = fact.number
 
     def record(self, name: str) -> JobRecord:
@@ -133,7 +135,9 @@ class JobLedger:
         self._limited(fact)
 
     def _limited(self, fact: LogFact) -> None:
-        self.queues = tuple(read(Queue, raw, "ledger") for raw in fact.data["queues"])
+        known = Queue.__dataclass_fields__  # older logs hold keys that are gone
+        rows = [{k: v for k, v in raw.items() if k in known} for raw in fact.data["queues"]]
+        self.queues = tuple(read(Queue, raw, "ledger") for raw in rows)
         self.weights = dict(fact.data["weights"])
 
     def _submitted(self, fact: LogFact) -> None:
@@ -165,7 +169,6 @@ class JobLedger:
 
     def _evicted(self, fact: LogFact) -> None:
         record = self.records[fact.job]
-        self._ran(record, fact.at)
         record.state, record.note, record.since = "waiting", fact.data["why"], fact.at
         record.pods = ()
         if fact.data.get("resize"):
@@ -183,7 +186,6 @@ class JobLedger:
 
     def _ended(self, fact: LogFact) -> None:
         record = self.records[fact.job]
-        self._ran(record, fact.at)
         if fact.data["state"] == "done" and record.started is not None and record.whole is None:
             run_times.learn(self.history, record.job, fact.at - record.started)
         self._judge_cards(record, fact)
@@ -197,16 +199,6 @@ class JobLedger:
             self._made_whole(record)
         else:
             self._over(record, fact.at)
-
-    def _ran(self, record: JobRecord, at: float) -> None:
-        """In a fair queue: what a start that is over counts against its user."""
-        if record.state != "running" or record.started is None:
-            return
-        job = record.job
-        half_life = next((one.half_life for one in self.queues if one.name == job.queue), 0.0)
-        if half_life:
-            key = fair_share.key_of(job.queue, job.user)
-            fair_share.add(self.past, key, job.cards, record.started, at, half_life)
 
     def _judge_cards(self, record: JobRecord, fact: LogFact) -> None:
         """Which programs have failed on each card since one ended well on it."""
@@ -226,7 +218,6 @@ class JobLedger:
 
     def _cancelled(self, fact: LogFact) -> None:
         record = self.records[fact.job]
-        self._ran(record, fact.at)
         record.state, record.pods = "cancelled", ()
         self._over(record, fact.at)
 
@@ -259,9 +250,6 @@ class JobLedger:
     def _ready(self, fact: LogFact) -> None:
         record = self.records[fact.job]
         record.ready, record.since, record.submitted = True, fact.at, fact.at
-
-    def _noted(self, fact: LogFact) -> None:
-        """Nothing of it is kept but the line in the log."""
 
     def _priority(self, fact: LogFact) -> None:
         record = self.records[fact.job]
@@ -297,28 +285,3 @@ def begin_attempt(fact: LogFact) -> JobAttempt:
     """The attempt that a `started` fact begins."""
     pods = tuple(read(PodPlace, raw, "ledger") for raw in fact.data["pods"])
     return JobAttempt(fact.number, fact.job, pods)
-
-
-CHANGES = {
-    "opened": JobLedger._opened,
-    "limited": JobLedger._limited,
-    "submitted": JobLedger._submitted,
-    "started": JobLedger._started,
-    "launched": JobLedger._launched,
-    "evicted": JobLedger._evicted,
-    "ended": JobLedger._ended,
-    "cancelled": JobLedger._cancelled,
-    "closed": JobLedger._closed,
-    "promised": JobLedger._promised,
-    "ready": JobLedger._ready,
-    "exec": JobLedger._noted,
-    "held": JobLedger._held,
-    "released": JobLedger._released,
-    "priority": JobLedger._priority,
-    "node came": JobLedger._node_came,
-    "node gone": JobLedger._node_gone,
-    "cordoned": JobLedger._cordoned,
-    "uncordoned": JobLedger._uncordoned,
-    "cards_failed": JobLedger._cards_failed,
-    "cards_healed": JobLedger._cards_healed,
-}

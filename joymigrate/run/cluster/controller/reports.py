@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.run.cluster import cards
-from joymigrate.run.cluster.controller import store, usage
+from joymigrate.run.cluster.controller import store
 from joymigrate.run.cluster.controller.ledger import LIVE, JobLedger, JobRecord
 from joymigrate.run.cluster.explain import explain
 from joymigrate.run.cluster.foresight import look_ahead
@@ -197,25 +197,3 @@ def read_history(folder: Path, job: str = "", count: int = 0) -> list[dict[str, 
         facts = store.facts(base, job=job or None)
         kept = deque(facts, maxlen=count) if count else facts
         return [dataclasses.asdict(fact) for fact in kept]
-
-
-def share_rows(scheduler: Scheduler) -> list[dict[str, Any]]:
-    """Users of fair queues: the card-hours that count against each now, fewest first.
-
-    Who is first here goes first among jobs of one class and priority.
-    """
-    rows = []
-    for queue in sorted(scheduler.fair_queues()):
-        half_life = scheduler.quotas.account(queue).queue.half_life
-        rows += [
-            {"queue": queue, "user": who, "counts_card_h": hours, "half_life_h": half_life}
-            for who, hours in scheduler.shares_of(queue)
-        ]
-    return rows
-
-
-def read_usage(folder: Path, since: float, until: float) -> list[dict[str, Any]]:
-    """Use of cards between two times, seconds since 1970."""
-    with closing(store.read_only(folder)) as base:
-        uses = usage.tally(store.facts(base), since, until)
-    return [dataclasses.asdict(use) for use in uses]

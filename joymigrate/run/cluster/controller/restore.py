@@ -29,7 +29,7 @@ def restore(
         ledger.weights,
         settings or ClusterSettings(overcommit=True),
     )
-    scheduler.past, scheduler.history = dict(ledger.past), dict(ledger.history)
+    scheduler.history = dict(ledger.history)
     restrict(scheduler, ledger)
     remember(scheduler, ledger)
     running = [submission(record, at) for record in ledger.live("running")]

@@ -16,8 +16,6 @@ from joymigrate.run.cluster.controller.reports import (
     board_data,
     quota_data,
     read_history,
-    read_usage,
-    share_rows,
     status_data,
 )
 from joymigrate.run.cluster.controller.store import LogStore
@@ -75,15 +73,6 @@ class ControllerQueries:
         if job and not facts:
             self.ledger.record(job)  # refuses an unknown name
         return facts
-
-    async def usage(self, since: float, until: float) -> list[dict[str, Any]]:
-        """Use by user, queue and kind of server between two times."""
-        until = min(until, time.time())  # nobody has used cards in the future
-        return await asyncio.to_thread(read_usage, self.store.folder, since, until)
-
-    async def shares(self) -> list[dict[str, Any]]:
-        """Users of fair queues and the card-hours that count against them."""
-        return share_rows(self.scheduler)
 
     async def logs(self, name: str, count: int = LOG_LINES, attempt: int = 0) -> list[list[str]]:
         """The last lines of every pod, by rank, of the last attempt or a named one."""

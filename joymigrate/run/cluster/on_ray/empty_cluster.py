@@ -43,7 +43,3 @@ class Beforehand(ControllerQueries):
     async def history(self, job: str = "", count: int = 0) -> list[dict[str, Any]]:
         """Nothing has happened."""
         return [] if not job else [{"job": self.ledger.record(job).job.name}]
-
-    async def usage(self, since: float, until: float) -> list[dict[str, Any]]:
-        """Nobody has used a card."""
-        return []

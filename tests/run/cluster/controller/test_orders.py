@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,14 +9,12 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import jobs
-from joymigrate.run.cluster.controller.ledger import LogFact
 from joymigrate.run.cluster.controller.orders import (
     ClusterOrder,
     compare_quotas,
     decide,
 )
 from joymigrate.run.cluster.controller.restore import restore
-from joymigrate.run.cluster.controller.usage import tally
 from tests.run.cluster.cases import job, nodes, queue
 from tests.run.cluster.controller.test_restore import Book
 
@@ -157,47 +154,6 @@ def test_other_quotas_are_tried_before_they_are_in_force() -> None:
     with pytest.raises(JoyError, match="'guest' is missing"):
         compare_quotas(made.ledger, made.cluster, [queue("own")], {}, 60.0)
     assert compare_quotas(made.ledger, made.cluster, queues, {}, 60.0).changes == ()
-
-
-def fact(kind: str, at: float, name: str = "j", by: str = "ann", **data: Any) -> LogFact:
-    return LogFact(kind, at * 3600, name, by, data)
-
-
-def start(at: float, name: str = "j", *cards: int, number: int = 1) -> LogFact:
-    pods = [{"node": "n", "cards": list(cards), "rank": 0, "kind": "gpu-8"}]
-    return dataclasses.replace(fact("started", at, name, "scheduler", pods=pods), number=number)
-
-
-def test_a_resized_job_is_counted_by_the_pods_that_it_had_and_is_no_waste() -> None:
-    asked = dataclasses.asdict(job("j", cards_per_pod=1, pods=4, min_pods=1))
-    facts = [
-        fact("submitted", 0, job=asked),
-        start(1, "j", 0),  # one of its four pods
-        fact("evicted", 3, why="grows", resize=True),
-        start(3, "j", 0, number=2),
-        fact("ended", 4, codes=[0], state="done"),
-    ]
-    (use,) = tally(facts, 0.0, 10 * 3600.0)
-    assert (use.card_h, use.wasted_card_h) == (3.0, 0.0)
-
-
-def test_use_is_counted_by_user_queue_and_kind_between_two_times() -> None:
-    asked = dataclasses.asdict(job("j", cards_per_pod=2, queue="q"))
-    share = dataclasses.asdict(job("s", cards_per_pod=0.5, queue="q"))
-    facts = [
-        fact("submitted", 0, job=asked),
-        start(1, "j", 0, 1),
-        fact("evicted", 3, why=""),  # 2 hours of 2 cards for nothing
-        start(4, "j", 2, 3),
-        fact("submitted", 4, "s", "bob", job=share),
-        start(4, "s", 5),
-        fact("ended", 6, codes=[0], state="done"),
-    ]
-    ann, bob = tally(facts, 0.0, 8 * 3600.0)
-    assert dataclasses.astuple(ann) == ("ann", "q", "gpu-8", 1, 2, 8.0, 4.0, 2.0)
-    assert dataclasses.astuple(bob) == ("bob", "q", "gpu-8", 1, 1, 2.0, 0.0, 0.0)
-    (late,) = (use for use in tally(facts, 5 * 3600.0, 5.5 * 3600.0) if use.user == "ann")
-    assert (late.card_h, late.starts) == (1.0, 0)
 
 
 def test_a_card_that_a_smaller_node_lacks_cannot_fail() -> None:

@@ -111,8 +111,6 @@ def cluster_queue(queue: Queue, quotas: CohortQuotas, out: RenderedObjects) -> d
         "resourceGroups": quotas.groups({} if whole else quotas.nominal[queue.name],
                                         {} if whole else quotas.most[queue.name]),
     }  # fmt: skip
-    if queue.strategy == "fair":
-        out.note(f"queue {queue.name}: its users' fair share is not rendered")
     if "never" in queue.eviction:
         out.note(f"queue {queue.name}: Kueue cannot shield a borrower from being reclaimed")
     return make("ClusterQueue", queue.name, spec)

@@ -56,8 +56,8 @@ def limits(queues: Sequence[Queue], out: RenderedObjects) -> list[str]:
         bounds = {key: value for key, value in queue.max.items() if key != "cards"}
         if len(bounds) < len(queue.max):
             out.note(f"queue {queue.name}: MAX over all cards is not expressible with {NAME}")
-        if queue.min or queue.parent or queue.strategy == "fair":
-            out.note(f"queue {queue.name}: MIN, parent and fair share are left to the site")
+        if queue.min or queue.parent:
+            out.note(f"queue {queue.name}: MIN and parent are left to the site")
         caps = ",".join(f"gres/{key}={value:g}" for key, value in sorted(bounds.items()))
         limit = f" GrpTRES={caps}" if caps else ""
         found.append(f"sacctmgr -i add qos {word(queue.name)} set Priority={queue.priority}{limit}")

@@ -90,8 +90,6 @@ def queue_object(
         spec["priority"] = queue.priority
     spec["reclaimable"] = "over-deserved" in queue.eviction
     spec["dequeueStrategy"] = "fifo" if queue.strategy == "fifo" else "traverse"
-    if queue.strategy == "fair":
-        out.note(f"queue {queue.name}: its users' fair share is not expressible")
     if queue.min_runtime:
         out.note(f"queue {queue.name}: a minimum run time is not expressible")
     return {

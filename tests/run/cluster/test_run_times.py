@@ -1,20 +1,14 @@
-"""Fair share with decay between the users of a queue, and run times that are learnt."""
+"""Run times that are learnt, and an older log's keys that are gone."""
 
 from __future__ import annotations
 
 import dataclasses
-from itertools import pairwise
 
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from joymigrate.errors import JoyError
-from joymigrate.run.cluster import fair_share, run_times
+from joymigrate.run.cluster import run_times
+from joymigrate.run.cluster.controller.ledger import JobLedger, LogFact
 from joymigrate.run.cluster.controller.restore import restore
 from joymigrate.run.cluster.events import Ended
 from joymigrate.run.cluster.jobs import GangJob
-from joymigrate.run.cluster.scheduler import Scheduler
 from tests.run.cluster.cases import job, nodes, queue, scheduler, started, submit
 from tests.run.cluster.controller.test_restore import Book
 
@@ -26,76 +20,23 @@ def of(user: str, name: str, **more: object) -> GangJob:
     return dataclasses.replace(job(name, queue="q", cards_per_pod=8, **more), user=user)
 
 
-def played(strategy: str) -> Scheduler:
-    """Ann has had the node for ten hours; then she asks first, and Bob after her."""
-    run = scheduler(nodes(ONE), queue("q", strategy=strategy))
-    submit(run, of("ann", "a0"))
-    submit(run, of("ann", "a1"), of("ann", "a2"), at=9 * HOUR)
-    submit(run, of("bob", "b0"), at=9.5 * HOUR)
-    return run
-
-
-def test_the_user_who_had_less_goes_first_in_a_fair_queue_only() -> None:
-    assert started(played("fair").on(Ended("a0", 10 * HOUR))) == ["b0"]
-    assert started(played("traverse").on(Ended("a0", 10 * HOUR))) == ["a1"]
-
-
-def test_what_was_used_long_ago_counts_little() -> None:
-    run = scheduler(nodes(ONE), queue("q", strategy="fair", half_life_hours=1))
-    submit(run, of("ann", "a0"))
-    run.on(Ended("a0", 2 * HOUR))
-    submit(run, of("bob", "b0"), at=40 * HOUR)
-    submit(run, of("bob", "b1"), of("ann", "a1"), at=40.5 * HOUR)
-    assert started(run.on(Ended("b0", 41 * HOUR))) == ["a1"]
-
-
-def test_a_burst_of_one_moment_is_shared_out() -> None:
-    run = scheduler(nodes("[{name: a, kind: gpu-8, count: 4}]"), queue("q", strategy="fair"))
-    submit(run, *(of("sys", f"s{i}") for i in range(4)))
-    submit(run, *(of("ann", f"a{i}") for i in range(4)), at=60.0)
-    submit(run, *(of("bob", f"b{i}") for i in range(4)), at=120.0)
-    actions = run.on_all([Ended(f"s{i}", HOUR) for i in range(4)])
-    assert sorted(name[0] for name in started(actions)) == ["a", "a", "b", "b"]
-
-
-@given(
-    st.lists(st.floats(0, 1e6), min_size=2, max_size=6),
-    st.floats(0.1, 1000),
-    st.integers(1, 64),
-)
-@settings(deadline=None, max_examples=50)
-def test_a_run_counts_the_same_in_one_piece_and_in_several(
-    moments: list[float], half_life: float, cards: int
-) -> None:
-    moments = sorted(moments)
-    whole: fair_share.Past = {}
-    pieces: fair_share.Past = {}
-    fair_share.add(whole, "u", cards, moments[0], moments[-1], half_life)
-    for began, ended in pairwise(moments):
-        fair_share.add(pieces, "u", cards, began, ended, half_life)
-    assert pieces["u"][0] == pytest.approx(whole["u"][0], rel=1e-6, abs=1e-9)
-    # Numbers near the smallest of all have few digits: a share alone would not do.
-    assert whole["u"][0] <= cards * (moments[-1] - moments[0]) / HOUR * (1 + 1e-9) + 1e-12
-
-
-def test_half_a_life_without_a_fair_queue_is_an_error() -> None:
-    with pytest.raises(JoyError, match="half_life_hours"):
-        queue("q", half_life_hours=3)
-
-
-def test_a_restarted_controller_knows_what_users_had_and_what_jobs_ran() -> None:
-    book = Book(nodes(ONE), [queue("q", strategy="fair")])
+def test_a_restarted_controller_knows_what_jobs_ran() -> None:
+    book = Book(nodes(ONE), [queue("q")])
     for number in range(4):
         book.submit(of("ann", f"a{number}", command="train.py"), number * HOUR)
         if number < 3:
             book.end(f"a{number}", (number + 0.5) * HOUR)
     book.cancel("a3", 4 * HOUR)
     again, _ = restore(book.ledger, nodes(ONE), 5 * HOUR)
-    (key,) = again.past
-    assert again.past[key] == pytest.approx(book.scheduler.past[key])
-    assert again.past[key][0] == pytest.approx(8 * 2.5, rel=0.02)
     assert again.history == book.scheduler.history
     assert run_times.predict(again.history, of("ann", "new", command="train.py")) == HOUR / 2
+
+
+def test_a_log_with_shares_of_users_is_still_read() -> None:
+    row = {**dataclasses.asdict(queue("q", max=8)), "strategy": "fair", "half_life": 168.0}
+    ledger = JobLedger()
+    ledger.apply(LogFact("limited", 0.0, data={"queues": [row], "weights": {}}))
+    assert ledger.queues[0].max == {"cards": 8}
 
 
 def test_a_job_without_minutes_is_ordered_by_what_its_like_has_run() -> None:
