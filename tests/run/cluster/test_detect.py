@@ -192,12 +192,12 @@ def test_the_sick_die_is_named_and_not_its_twin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, sick: int
 ) -> None:
     """The reading that a controller does every minute, over a tool that prints a recorded text."""
-    from joymigrate.run.cluster.detect import health
+    from joymigrate.run.cluster.detect import node as this_node
 
     tool = tmp_path / "npu-smi"
     tool.write_text(f"#!/bin/sh\ncat <<'END'\n{text}END\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    found = health.read_node()
+    found = this_node.read_health()
     assert list(found) == [sick]
     assert "health" in found[sick]

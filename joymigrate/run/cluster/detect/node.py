@@ -67,6 +67,17 @@ def detect(
     return Inventory((found,), tuple(warnings))
 
 
+def read_health() -> dict[int, str]:
+    """Broken cards of this machine, and in what words its own tools say so.
+
+    What no tool says is not known: an empty answer does not mean that all is well.
+    """
+    found: dict[int, str] = {}
+    for tool in tools():
+        found |= tool.find_broken(output_of(tool.HEALTH, None) or "")
+    return found
+
+
 def read_node(
     tool: ModuleType,
     text: str,

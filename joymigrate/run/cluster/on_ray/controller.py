@@ -27,7 +27,7 @@ from joymigrate.run.cluster.controller.orders import ClusterOrder, decide
 from joymigrate.run.cluster.controller.restore import find_lost, restore, submission
 from joymigrate.run.cluster.controller.store import LogStore
 from joymigrate.run.cluster.dependencies import check_order
-from joymigrate.run.cluster.detect import health
+from joymigrate.run.cluster.detect import node as this_node
 from joymigrate.run.cluster.events import (
     Action,
     Cancelled,
@@ -369,7 +369,7 @@ class Controller(ControllerQueries):
         if not any(one.name == node and one.cards for one in self.cluster.nodes):
             return
         pinned = NodeAffinitySchedulingStrategy(self.ids[node], soft=False)
-        task = self.ray.remote(health.read_node)
+        task = self.ray.remote(this_node.read_health)
         asked = task.options(num_cpus=0, scheduling_strategy=pinned, max_retries=0).remote()
         try:
             self._fail_cards({node: await asyncio.wait_for(answer(asked), HEALTH_S)})

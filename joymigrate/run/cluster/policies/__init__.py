@@ -7,10 +7,10 @@ to come: typical requests with their share, or nothing.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,22 +36,21 @@ class Typical:
     memory_mib: int = 0
 
 
-class Policy(Protocol):
+@dataclass(frozen=True, slots=True, eq=False)
+class Policy:
     """Ranks the nodes of a pool: the lowest cost wins, `IMPOSSIBLE` and above never does.
 
+    `costs(state, shape, free)` is the cost of each node of the shape's pool, given its free masks;
+    `share(state, shape, hold)` node and card for a share of a card, (-1, -1) when there is none.
     `local`: gangs go into the tightest domain first. `sequential`: costs change with every pod of
     a gang, so pods are placed one by one.
     """
 
     name: str
-    local: bool
-    sequential: bool
-
-    def costs(self, state: ClusterState, shape: TaskShape, free: Ints) -> Costs:
-        """Cost of each node of the shape's pool, given its free masks."""
-
-    def share(self, state: ClusterState, shape: TaskShape, hold: Ints | None) -> tuple[int, int]:
-        """Node and card for a share of a card; (-1, -1) when there is none."""
+    costs: Callable[[ClusterState, TaskShape, Ints], Costs]
+    share: Callable[[ClusterState, TaskShape, Ints | None], tuple[int, int]]
+    local: bool = True
+    sequential: bool = False
 
 
 def names() -> list[str]:

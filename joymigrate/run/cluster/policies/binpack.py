@@ -16,21 +16,11 @@ if TYPE_CHECKING:
     from joymigrate.run.cluster.state import ClusterState, Ints
 
 
-class Binpack:
+def rank(state: ClusterState, shape: TaskShape, free: Ints) -> Ints:
     """Fewest free cards first."""
-
-    name = "binpack"
-    local = False
-    sequential = False
-
-    def costs(self, state: ClusterState, shape: TaskShape, free: Ints) -> Ints:
-        possible = shape.choice.fits[free] > 0
-        return np.where(possible, count(free), IMPOSSIBLE)
-
-    def share(self, state: ClusterState, shape: TaskShape, hold: Ints | None) -> tuple[int, int]:
-        return tightest(state, shape, hold)
+    return np.where(shape.choice.fits[free] > 0, count(free), IMPOSSIBLE)
 
 
 def make(demand: Sequence[Typical]) -> Policy:
     """The policy; it needs no demand."""
-    return Binpack()
+    return Policy("binpack", rank, tightest, local=False)

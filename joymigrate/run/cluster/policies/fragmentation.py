@@ -19,7 +19,7 @@ import numpy as np
 
 from joymigrate.run.cluster.policies import Policy, Typical
 from joymigrate.run.cluster.policies._gradient import WHOLE, Floats, Fragments, Gradient
-from joymigrate.run.cluster.policies.gradient import Published
+from joymigrate.run.cluster.policies.gradient import GradientDescent
 from joymigrate.run.cluster.state import Ints
 
 FILLED = 0.1  # weight of what a node could not use if it were filled with one kind of pod
@@ -57,16 +57,7 @@ class Farsighted(Fragments):
         return lost
 
 
-class Fragmentation(Published):
-    """Gradient descent on F'."""
-
-    name = "fragmentation"
-    steps = STEPS
-
-    def __init__(self, demand: Sequence[Typical]) -> None:
-        self.gradient = Gradient(Farsighted(demand)) if demand else None
-
-
 def make(demand: Sequence[Typical]) -> Policy:
     """The policy for this demand; without one it ranks by tightness alone."""
-    return Fragmentation(demand)
+    descent = GradientDescent(Gradient(Farsighted(demand)) if demand else None, STEPS)
+    return Policy("fragmentation", descent.costs, descent.share, sequential=True)

@@ -24,18 +24,14 @@ if TYPE_CHECKING:
 STEPS = 100  # values that a score can take
 
 
-class Published:
-    """Fragmentation gradient descent with the published, rounded score."""
+class GradientDescent:
+    """Costs by a gradient of lost capacity, rounded to `steps`; without one, by tightness alone."""
 
-    name = "gradient"
-    local = True
-    sequential = True
-    steps = STEPS
-
-    def __init__(self, demand: Sequence[Typical]) -> None:
-        self.gradient = Gradient(Fragments(demand)) if demand else None
+    def __init__(self, gradient: Gradient | None, steps: int = STEPS) -> None:
+        self.gradient, self.steps = gradient, steps
 
     def costs(self, state: ClusterState, shape: TaskShape, free: Ints) -> Ints:
+        """Cost of each node of the pool."""
         if self.gradient is None:
             return shape.choice.cost[free]
         cost = round_steps(self.gradient.of(state, shape).cost, self.steps)
@@ -43,6 +39,7 @@ class Published:
         return np.where(shape.choice.fits[free] > 0, cost, IMPOSSIBLE)
 
     def share(self, state: ClusterState, shape: TaskShape, hold: Ints | None) -> tuple[int, int]:
+        """The card whose use loses the least."""
         if self.gradient is None or hold is not None:
             return tightest(state, shape, hold)
         known = self.gradient.of(state, shape)
@@ -62,4 +59,5 @@ def round_steps(delta: Floats, steps: int) -> Ints:
 
 def make(demand: Sequence[Typical]) -> Policy:
     """The policy for this demand; without one it ranks by tightness alone."""
-    return Published(demand)
+    descent = GradientDescent(Gradient(Fragments(demand)) if demand else None)
+    return Policy("gradient", descent.costs, descent.share, sequential=True)

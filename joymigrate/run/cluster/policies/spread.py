@@ -16,21 +16,11 @@ if TYPE_CHECKING:
     from joymigrate.run.cluster.state import ClusterState, Ints
 
 
-class Spread:
+def rank(state: ClusterState, shape: TaskShape, free: Ints) -> Ints:
     """Most free cards first; every pod of a gang looks again."""
-
-    name = "spread"
-    local = False
-    sequential = True
-
-    def costs(self, state: ClusterState, shape: TaskShape, free: Ints) -> Ints:
-        possible = shape.choice.fits[free] > 0
-        return np.where(possible, 16 - count(free), IMPOSSIBLE)
-
-    def share(self, state: ClusterState, shape: TaskShape, hold: Ints | None) -> tuple[int, int]:
-        return emptiest(state, shape, hold)
+    return np.where(shape.choice.fits[free] > 0, 16 - count(free), IMPOSSIBLE)
 
 
 def make(demand: Sequence[Typical]) -> Policy:
     """The policy; it needs no demand."""
-    return Spread()
+    return Policy("spread", rank, emptiest, local=False, sequential=True)

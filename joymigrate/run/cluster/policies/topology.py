@@ -34,30 +34,21 @@ PARTS = 4  # of a run time
 PART_COST = 16  # the free cards of the largest node; all parts are less than a sick card
 
 
-class TopologyPolicy:
-    """Tightness of the choice × leaf tie-break; gangs go into the tightest domain."""
-
-    name = "topology"
-    local = True
-    sequential = False
-
-    def costs(self, state: ClusterState, shape: TaskShape, free: Ints) -> Costs:
-        pool = shape.pool
-        if not (shape.task.cards or shape.task.milli):
-            return count(free)  # work without cards stays away from free ones
-        cost = shape.choice.cost[free]
-        if pool.kind.health_weight:
-            cost = cost + pool.kind.health_weight * state.broken[pool.index]
-        if shape.task.pods == 1 and pool.kind.rule == "count" and state.run is not None:
-            cost = cost + PART_COST * kept_in_use(*state.run, state.until[pool.index])
-        if pool.leaves < 2:
-            return cost
-        # Where jobs are thought away it lags behind what a gang's own tasks take.
-        leaf_free = np.maximum(state.leaf_free[state.leaf[pool.index] + 1], 0)
-        return cost + leaf_free / LEAF_CAP
-
-    def share(self, state: ClusterState, shape: TaskShape, hold: Ints | None) -> tuple[int, int]:
-        return tightest(state, shape, hold)
+def rank(state: ClusterState, shape: TaskShape, free: Ints) -> Costs:
+    """Tightness of the choice × leaf tie-break."""
+    pool = shape.pool
+    if not (shape.task.cards or shape.task.milli):
+        return count(free)  # work without cards stays away from free ones
+    cost = shape.choice.cost[free]
+    if pool.kind.health_weight:
+        cost = cost + pool.kind.health_weight * state.broken[pool.index]
+    if shape.task.pods == 1 and pool.kind.rule == "count" and state.run is not None:
+        cost = cost + PART_COST * kept_in_use(*state.run, state.until[pool.index])
+    if pool.leaves < 2:
+        return cost
+    # Where jobs are thought away it lags behind what a gang's own tasks take.
+    leaf_free = np.maximum(state.leaf_free[state.leaf[pool.index] + 1], 0)
+    return cost + leaf_free / LEAF_CAP
 
 
 def kept_in_use(begin: float, end: float, until: Ends) -> Ints:
@@ -71,4 +62,4 @@ def kept_in_use(begin: float, end: float, until: Ends) -> Ints:
 
 def make(demand: Sequence[Typical]) -> Policy:
     """The policy; it needs no demand."""
-    return TopologyPolicy()
+    return Policy("topology", rank, tightest)

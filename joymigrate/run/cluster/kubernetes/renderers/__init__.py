@@ -3,7 +3,8 @@
 We hold policy, the engine places: what a manifest cannot say of ours is a note, not a silence. An
 engine's `SAYS` are the keys of `KEYS` that its manifests carry; `SHARES` is the device sharer whose
 resources it asks for (absent: it cannot share a card); `RINGS` that it knows which cards of a
-server are linked. Pods of a job get the variables of one world, or the engine gives them.
+server are linked. Pods of a job get the variables of one world, or the engine gives them. An engine
+whose jobs Kueue admits has `write_jobs` in place of `render`: the queues are Kueue's.
 """
 
 from __future__ import annotations
@@ -84,7 +85,10 @@ def render(workload: Workload, inventory: Inventory | None, engine: str) -> Rend
                 out.note(f"job {job.name}: `{key}` is not expressible with {engine}")
         if not getattr(module, "RINGS", False):
             note_lost_rings(job, inventory, engine, out)
-    module.render(workload, inventory, out)
+    if hasattr(module, "write_jobs"):
+        known["kueue"].render_queues(workload, inventory, out, module.write_jobs)
+    else:
+        module.render(workload, inventory, out)
     check_names(out.objects)
     return out
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import GangJob, Workload
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.kubernetes.renderers import RenderedObjects, dns, kueue, world_variables
 
 NAME = "jobset"
@@ -13,12 +13,7 @@ SAYS = kueue.GANG
 SHARES = kueue.SHARES
 
 
-def render(workload: Workload, inventory: Inventory | None, out: RenderedObjects) -> None:
-    """Kueue's queues, and a JobSet per job."""
-    kueue.render_with(workload, inventory, out, job_sets)
-
-
-def job_sets(
+def write_jobs(
     job: GangJob, inventory: Inventory | None, levels: list[str], out: RenderedObjects
 ) -> list[dict[str, Any]]:
     """The set of one job: an indexed Job per task, all restarted together."""

@@ -1,6 +1,6 @@
 """Kueue: ResourceFlavor, Topology, ClusterQueue, LocalQueue, priorities and batch Jobs.
 
-Every engine whose jobs Kueue admits renders its queues here and hands in how it writes one job.
+Every engine whose jobs Kueue admits has its queues from here, and writes one job itself.
 """
 
 from __future__ import annotations
@@ -37,12 +37,7 @@ HOST = "kubernetes.io/hostname"
 Make = Callable[[GangJob, Inventory | None, list[str], RenderedObjects], list[dict[str, Any]]]
 
 
-def render(workload: Workload, inventory: Inventory | None, out: RenderedObjects) -> None:
-    """All objects for one workload, its jobs as batch Jobs."""
-    render_with(workload, inventory, out, batch_jobs)
-
-
-def render_with(
+def render_queues(
     workload: Workload, inventory: Inventory | None, out: RenderedObjects, make_jobs: Make
 ) -> None:
     """Kueue's objects, and the jobs as `make_jobs` writes them."""
@@ -183,7 +178,7 @@ def template(
     return found
 
 
-def batch_jobs(
+def write_jobs(
     job: GangJob, inventory: Inventory | None, levels: list[str], out: RenderedObjects
 ) -> list[dict[str, Any]]:
     """An indexed Job per task; Kueue admits each of them whole."""

@@ -7,7 +7,7 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import rendezvous
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import GangJob, Workload
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.kubernetes.renderers import RenderedObjects, kueue
 
 NAME = "leaderworkerset"
@@ -17,12 +17,7 @@ SHARES = kueue.SHARES
 SIZE, LEADER, RANK = "$(LWS_GROUP_SIZE)", "$(LWS_LEADER_ADDRESS)", "$(LWS_WORKER_INDEX)"
 
 
-def render(workload: Workload, inventory: Inventory | None, out: RenderedObjects) -> None:
-    """Kueue's queues, and a LeaderWorkerSet per job."""
-    kueue.render_with(workload, inventory, out, sets)
-
-
-def sets(
+def write_jobs(
     job: GangJob, inventory: Inventory | None, levels: list[str], out: RenderedObjects
 ) -> list[dict[str, Any]]:
     """One group; of two tasks the first is the leader and has one pod."""

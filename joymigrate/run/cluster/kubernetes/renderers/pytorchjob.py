@@ -5,18 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import GangJob, Workload
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.kubernetes.renderers import RenderedObjects, kueue, one_task
 
 NAME = "pytorchjob"
 SAYS = kueue.GANG
 SHARES = kueue.SHARES
 CONTAINER = "pytorch"  # the operator looks for a container of this name
-
-
-def render(workload: Workload, inventory: Inventory | None, out: RenderedObjects) -> None:
-    """Kueue's queues, and a PyTorchJob per job."""
-    kueue.render_with(workload, inventory, out, pytorch_jobs)
 
 
 def together(job: GangJob, template: dict[str, Any]) -> None:
@@ -26,7 +21,7 @@ def together(job: GangJob, template: dict[str, Any]) -> None:
         annotations["kueue.x-k8s.io/podset-group-name"] = "gang"
 
 
-def pytorch_jobs(
+def write_jobs(
     job: GangJob, inventory: Inventory | None, levels: list[str], out: RenderedObjects
 ) -> list[dict[str, Any]]:
     """One job; the operator sets MASTER_ADDR, RANK and WORLD_SIZE, one process per pod."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import GangJob, Workload
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.kubernetes.renderers import RenderedObjects, kueue, rayjob
 
 NAME = "raycluster"
@@ -13,12 +13,7 @@ SAYS = rayjob.SAYS - {"time_limit_minutes"}
 SHARES = kueue.SHARES
 
 
-def render(workload: Workload, inventory: Inventory | None, out: RenderedObjects) -> None:
-    """Kueue's queues, and a RayCluster per job."""
-    kueue.render_with(workload, inventory, out, clusters)
-
-
-def clusters(
+def write_jobs(
     job: GangJob, inventory: Inventory | None, levels: list[str], out: RenderedObjects
 ) -> list[dict[str, Any]]:
     """One cluster, which stays until it is deleted; the job's command is not started."""

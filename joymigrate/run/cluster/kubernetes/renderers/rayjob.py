@@ -7,7 +7,7 @@ import shlex
 from typing import Any
 
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import GangJob, PodGroup, Workload
+from joymigrate.run.cluster.jobs import GangJob, PodGroup
 from joymigrate.run.cluster.kinds import ServerKind
 from joymigrate.run.cluster.kubernetes.renderers import (
     RenderedObjects,
@@ -25,12 +25,7 @@ API = "ray.io/v1"
 HEAD = {"cpu": "1", "memory": "4Gi"}  # of the pod that starts the command; it has no cards
 
 
-def render(workload: Workload, inventory: Inventory | None, out: RenderedObjects) -> None:
-    """Kueue's queues, and a RayJob per job."""
-    kueue.render_with(workload, inventory, out, ray_jobs)
-
-
-def ray_jobs(
+def write_jobs(
     job: GangJob, inventory: Inventory | None, levels: list[str], out: RenderedObjects
 ) -> list[dict[str, Any]]:
     """One job; its command is started once, on the head."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import GangJob, Workload
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.kubernetes.renderers import (
     PREFIX,
     RenderedObjects,
@@ -24,12 +24,7 @@ RUNTIME = "torch-distributed"  # a ClusterTrainingRuntime that the trainer bring
 NODE = "node"  # its replicated job
 
 
-def render(workload: Workload, inventory: Inventory | None, out: RenderedObjects) -> None:
-    """Kueue's queues, and a TrainJob per job."""
-    kueue.render_with(workload, inventory, out, train_jobs)
-
-
-def train_jobs(
+def write_jobs(
     job: GangJob, inventory: Inventory | None, levels: list[str], out: RenderedObjects
 ) -> list[dict[str, Any]]:
     """One job; the runtime sets torchrun's PET_ variables, one process per card."""
