@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,10 +20,11 @@ from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.place import NO_ROOM, Flags, Placer
 from joymigrate.run.cluster.reasons import PlacementRefusal
 from joymigrate.run.cluster.shape import TaskShape
+from joymigrate.run.cluster.shortfall import explain, explain_shape
 from joymigrate.run.cluster.state import ClusterState, Ints, Placement, Pool
 
 MOST_MASKS = 32  # unions of holds that are remembered
-HELD = PlacementRefusal("held", {"head": "", "until": ""})  # the judge says for whom
+HELD = PlacementRefusal("held", {"head": "", "until": ""})  # `why` says for whom
 NODES_PER_HOLD = 5  # with a hold for fewer nodes, what is held lets little new through
 MOST_KINDS = 64  # combinations of kinds of nodes that are looked through for a job
 
@@ -31,8 +32,8 @@ MOST_KINDS = 64  # combinations of kinds of nodes that are looked through for a 
 class Admission:
     """Asks the queues' limits and the placer; `holds` are the cards held for first jobs.
 
-    `now` is the time in seconds, the same clock as `CardHold.until`. With `explain` it remembers
-    nothing and takes no short cut, so that every refusal has its own figures.
+    `now` is the time in seconds, the same clock as `CardHold.until`. A refusal has its figures
+    when `why` asks for them: most tries of a full cluster fail.
     """
 
     def __init__(
@@ -41,9 +42,7 @@ class Admission:
         quotas: quota.Quotas,
         placer: Placer,
         settings: ClusterSettings,
-        explain: bool = False,
     ) -> None:
-        self.explain = explain
         self.state = state
         self.quotas = quotas
         self.placer = placer
@@ -73,11 +72,14 @@ class Admission:
             if never is not None:
                 return never
             entry.possible = job
+        first: PlacementRefusal | None = None
+        for _, outcome in self._try_kinds(entry, now):
+            if not isinstance(outcome, PlacementRefusal):
+                return outcome
+            first = first or outcome
+        if first is not None:
+            return first
         expected = self.expected_use(entry)
-        if expected is not None and len(job.tasks) == 1:
-            shapes = self.placer.shapes(job, job.tasks[0])
-            if not isinstance(shapes, PlacementRefusal) and len(shapes) > 1:
-                return self._admit_any(entry, shapes, now)
         if expected is not None:
             refused = self.limits(job, expected) if self._same_kinds(job) else None
             if refused is not None:
@@ -116,29 +118,21 @@ class Admission:
             first = first or refused
         return first
 
-    def _admit_any(
-        self, entry: WaitingJob, shapes: Sequence[TaskShape], now: float
-    ) -> Placement | PlacementRefusal:
-        """Several kinds will do: the first whose limits and free cards allow it."""
-        first: PlacementRefusal | None = None
-        others: list[PlacementRefusal] = []
+    def _try_kinds(
+        self, entry: WaitingJob, now: float
+    ) -> Iterator[tuple[TaskShape, Placement | PlacementRefusal]]:
+        """Where several kinds of nodes will do: whether limits and free cards of each allow it."""
+        job = entry.job
+        shapes = self.placer.shapes(job, job.tasks[0])
+        if len(job.tasks) > 1 or isinstance(shapes, PlacementRefusal) or len(shapes) == 1:
+            return
         for shape in shapes:
             use = {self._kind_of[int(shape.pool.nodes[0])]: shape.task.card_share}
-            outcome: Placement | PlacementRefusal | None = self.limits(entry.job, use)
+            outcome: Placement | PlacementRefusal | None = self.limits(job, use)
             if outcome is None:
                 hold = self.hold_for(entry, now)
-                outcome = self._checked(entry.job, self.placer.place_shape(shape, hold))
-            if not isinstance(outcome, PlacementRefusal):
-                return outcome
-            if first is None:
-                first = outcome
-            else:
-                others.append(outcome)
-        if first is None:
-            raise AssertionError("no shape was tried")
-        told = {first.reason} if self.explain else set()
-        more = [one for one in others if self.explain and one.reason not in told]
-        return replace(first, others=tuple({one.reason: one for one in more}.values()))
+                outcome = self._checked(job, self.placer.place_shape(shape, hold))
+            yield shape, outcome
 
     def limits(self, job: GangJob, use: dict[int, float]) -> PlacementRefusal | None:
         """Why the queues' limits do not let a job use so many cards per kind, or None."""
@@ -274,7 +268,7 @@ class Admission:
         return found
 
     def _place_beside_hold(self, entry: WaitingJob, now: float) -> Placement | PlacementRefusal:
-        """Place; when only held cards would do, say for whom they are kept."""
+        """Place; `HELD` when only held cards would do."""
         holds = self.binding(entry, now)
         placed: Placement | PlacementRefusal = NO_ROOM
         if not self.too_few(entry, holds):
@@ -284,9 +278,34 @@ class Admission:
         if not holds or self.too_few(entry, ()):
             return placed
         bare = self.placer.place(entry.job)
-        return placed if isinstance(bare, PlacementRefusal) else self._held(entry, holds, now)
+        return placed if isinstance(bare, PlacementRefusal) else HELD
 
-    def named(self, entry: WaitingJob, refusal: PlacementRefusal, now: float) -> PlacementRefusal:
+    def why(self, entry: WaitingJob, now: float) -> PlacementRefusal | None:
+        """Why a job may not start now, with the figures of this moment; None where it may.
+
+        Where several kinds would do, why each of them does not.
+        """
+        outcome = self.admit(entry, now)
+        if not isinstance(outcome, PlacementRefusal) or outcome.permanent:
+            return outcome if isinstance(outcome, PlacementRefusal) else None
+        holds = self.binding(entry, now)
+        hold = self.together(holds)
+        kinds = {
+            one.reason: one
+            for shape, tried in self._try_kinds(entry, now)
+            if isinstance(tried, PlacementRefusal)
+            for one in [explain_shape(self.state, shape, hold) if tried == NO_ROOM else tried]
+        }
+        if kinds:
+            first, *others = kinds.values()
+            outcome = replace(first, others=tuple(others))
+        elif outcome == HELD:
+            outcome = self._held(entry, holds, now)
+        elif outcome == NO_ROOM:
+            outcome = explain(self.placer, entry.job, hold)
+        return self._named(entry, outcome, now)
+
+    def _named(self, entry: WaitingJob, refusal: PlacementRefusal, now: float) -> PlacementRefusal:
         """A refusal that says for whom the free cards are kept that it leaves out."""
         if not refusal.facts.get("kept_cards"):
             return refusal
@@ -297,8 +316,6 @@ class Admission:
 
     def _held(self, entry: WaitingJob, binding: Sequence[CardHold], now: float) -> PlacementRefusal:
         """For whom the cards are held that this job would have: one hold where one is enough."""
-        if not self.explain:
-            return HELD
         for hold in binding:
             rest = self.together(tuple(other for other in binding if other is not hold))
             if not isinstance(self.placer.place(entry.job, rest), PlacementRefusal):
@@ -315,7 +332,7 @@ class Admission:
         A look that all jobs of one size share; CPU, leaves and the like may make it fewer still.
         """
         job = entry.job
-        if self.explain or len(job.tasks) > 1 or not job.tasks[0].cards:
+        if len(job.tasks) > 1 or not job.tasks[0].cards:
             return False
         shapes = self.placer.shapes(job, job.tasks[0])
         return not isinstance(shapes, PlacementRefusal) and all(

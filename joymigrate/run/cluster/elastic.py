@@ -12,10 +12,10 @@ from dataclasses import replace
 from joymigrate.run.cluster.entries import NEVER, RunningJob, WaitingJob
 from joymigrate.run.cluster.events import Action, Evict, Start
 from joymigrate.run.cluster.jobs import GangJob
-from joymigrate.run.cluster.outages import Outages
 from joymigrate.run.cluster.place import Placer
 from joymigrate.run.cluster.reasons import PlacementRefusal
-from joymigrate.run.cluster.state import Grant, Placement
+from joymigrate.run.cluster.state import ClusterState, Grant, Placement
+from joymigrate.run.cluster.waiting_jobs import WaitingJobs
 
 
 def of_size(whole: GangJob, pods: int, minutes: float | None) -> GangJob:
@@ -29,9 +29,10 @@ def spare_pods(run: RunningJob) -> int:
     return max(0, len(run.placement) - whole.min_pods) if whole.elastic else 0
 
 
-class Resizing(Outages):
+class Resizing(WaitingJobs):
     """The part of a scheduler that gives elastic jobs other numbers of pods."""
 
+    state: ClusterState
     guess: Placer
     elastic: dict[str, RunningJob]  # running jobs that may have other numbers of pods
 
@@ -39,6 +40,10 @@ class Resizing(Outages):
         self, entry: WaitingJob, placement: Placement, started: float | None = None
     ) -> Start:
         """Grant a job its cards."""
+        raise NotImplementedError
+
+    def _end(self, name: str) -> None:
+        """Give a running job's cards back."""
         raise NotImplementedError
 
     def _sized(self, entry: WaitingJob, pods: int) -> WaitingJob:

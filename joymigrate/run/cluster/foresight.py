@@ -324,7 +324,7 @@ def clone(scheduler: Scheduler) -> Scheduler:
     for run in scheduler.running.values():
         share(run.entry.job, run.placement)
     share(*scheduler.quotas.kinds, *scheduler.refused.values())
-    for placer in (scheduler.placer, scheduler.explainer, scheduler.guess):
+    for placer in (scheduler.placer, scheduler.guess):
         share(placer.known, *placer.compiled())
     share(NO_ROOM, *scheduler.history.values())
     return copy.deepcopy(scheduler, shared)

@@ -43,6 +43,12 @@ class PodGroup:
         """Cards of all pods, counting shares."""
         return self.pods * (self.cards + self.milli / 1000)
 
+    @property
+    def beside(self) -> str:
+        """CPU and memory of one pod, in words."""
+        memory = f" and {self.memory_mib / 1024:.4g} GiB" if self.memory_mib else ""
+        return f"{self.cpu_milli / 1000:g} CPU cores{memory}"
+
 
 @dataclass(frozen=True, slots=True)
 class PodAllocation:

@@ -1,4 +1,4 @@
-"""Where a gang goes: all pods of a job at once, or the one reason why not. Pure: takes nothing.
+"""Where a gang goes: all pods of a job at once, or that there is no room. Pure: takes nothing.
 
 Order of thought: which nodes can hold how many pods (lookup tables), then the tightest domain that
 holds the whole gang (node, super-pod, leaf, spine, cluster), then the nodes inside it.
@@ -27,7 +27,6 @@ from joymigrate.run.cluster.kinds import ServerKind
 from joymigrate.run.cluster.policies import Costs, Policy
 from joymigrate.run.cluster.reasons import PlacementRefusal
 from joymigrate.run.cluster.shape import TaskShape
-from joymigrate.run.cluster.shortfall import explain, pool_name, write_beside
 from joymigrate.run.cluster.state import WHOLE, ClusterState, Grant, Ints, Placement, Pool
 
 FAR = 1 << 40  # larger than any cost
@@ -42,13 +41,12 @@ EFFORT = 256  # placements of a task that are tried until a gang of several task
 class Placer:
     """Places jobs on a state under a policy. Remembers compiled shapes, decides nothing twice.
 
-    With `terse` a refusal has no reason: for questions that only want yes or no.
+    Where a job finds no room, `shortfall` says what is short.
     """
 
-    def __init__(self, state: ClusterState, policy: Policy, terse: bool = False) -> None:
+    def __init__(self, state: ClusterState, policy: Policy) -> None:
         self.state = state
         self.policy = policy
-        self.terse = terse
         self._shapes: dict[tuple[Any, ...], list[TaskShape] | PlacementRefusal] = {}
         # The same by the task itself, which spares comparing it with others.
         self.known: dict[int, tuple[PodGroup, Any, list[TaskShape] | PlacementRefusal]] = {}
@@ -60,7 +58,9 @@ class Placer:
     def place(
         self, job: GangJob, hold: Ints | None = None, allowed: Allowed | None = None
     ) -> Placement | PlacementRefusal:
-        """Cards for every pod in rank order, or why not. `hold` masks cards that are spoken for.
+        """Cards for every pod in rank order, else `NO_ROOM` or why there never is any.
+
+        `hold` masks cards that are spoken for.
 
         `allowed` says of a placement whether the queues' limits allow it. Several tasks, or kinds,
         are tried in many ways, up to `EFFORT` placements of a task.
@@ -72,18 +72,15 @@ class Placer:
     def _place_tasks(
         self, job: GangJob, hold: Ints | None, allowed: Allowed | None
     ) -> Placement | PlacementRefusal:
-        if len(job.tasks) == 1 and allowed is None:
-            return self._place_task(job, job.tasks[0], hold)
-        alone = [self._place_task(job, task, hold) for task in job.tasks]
+        alone = [self.place_task(job, task, hold) for task in job.tasks]
         refused = next((found for found in alone if isinstance(found, PlacementRefusal)), None)
         if refused is not None:
             return refused
+        if len(alone) == 1 and allowed is None:
+            return alone[0]
         # Those with the fewest places first: they leave the others the most.
         order = sorted(range(len(job.tasks)), key=lambda at: -job.tasks[at].cards)
-        found = self._search(job, order, {}, hold, allowed, [EFFORT])
-        if found is not None:
-            return found
-        return NO_ROOM if self.terse else self._apart(job, hold)
+        return self._search(job, order, {}, hold, allowed, [EFFORT]) or NO_ROOM
 
     def _search(
         self,
@@ -132,20 +129,6 @@ class Placer:
                 inside[found[0].node] = False
                 held[number] = bar_outside(inside, held[number])
 
-    def _apart(self, job: GangJob, hold: Ints | None) -> PlacementRefusal:
-        """Why tasks that fit one by one do not fit together: the first that finds no room."""
-        grants: list[Grant] = []
-        refused = PlacementRefusal("together", {"tasks": len(job.tasks), "tries": EFFORT})
-        for task in job.tasks:
-            found = self._place_task(job, task, hold)
-            if isinstance(found, PlacementRefusal):
-                refused = found
-                break
-            self.state.take(found)
-            grants.extend(found)
-        self.state.give(grants)
-        return refused
-
     def _place_in_one_leaf(
         self, job: GangJob, hold: Ints | None, allowed: Allowed | None
     ) -> Placement | PlacementRefusal:
@@ -161,12 +144,7 @@ class Placer:
             placed = self._place_tasks(job, bar_outside(domains == leaf, hold), allowed)
             if not isinstance(placed, PlacementRefusal):
                 return placed
-        most = int(room_of.max(initial=0))
-        return (
-            NO_ROOM
-            if self.terse
-            else PlacementRefusal("leaf_tasks", {"need": job.cards, "most": most})
-        )
+        return NO_ROOM
 
     def shapes(self, job: GangJob, task: PodGroup) -> list[TaskShape] | PlacementRefusal:
         """The task against each pool that may take it, or why none ever can."""
@@ -186,9 +164,10 @@ class Placer:
         self.known[id(task)] = task, rules, found
         return found
 
-    def _place_task(
+    def place_task(
         self, job: GangJob, task: PodGroup, hold: Ints | None
     ) -> Placement | PlacementRefusal:
+        """Place one task on the first of its pools that has room."""
         shapes = self.shapes(job, task)
         if isinstance(shapes, PlacementRefusal):
             return shapes
@@ -213,26 +192,14 @@ class Placer:
         self, shape: TaskShape, hold: Ints | None
     ) -> Placement | PlacementRefusal:
         """One task under one leaf switch, the tightest first; a node alone is a leaf of its own."""
-        state, pool, pods = self.state, shape.pool, shape.task.pods
-        domains = leaves_of(state)
-        if shape.task.milli:
-            fits = shares_that_fit(state, shape, hold)
-        else:
-            fits = pods_that_fit(state, shape, free_of(state, pool, hold), hold)
-        room_of = np.bincount(domains[pool.index], weights=fits, minlength=int(domains.max()) + 1)
-        enough = np.nonzero(room_of >= pods)[0]
+        domains = leaves_of(self.state)
+        room_of = pods_under_leaves(self.state, shape, hold)
+        enough = np.nonzero(room_of >= shape.task.pods)[0]
         for leaf in enough[np.argsort(room_of[enough], kind="stable")]:
             placed = self._place_shape(shape, bar_outside(domains == leaf, hold))
             if not isinstance(placed, PlacementRefusal):
                 return placed
-        if self.terse:
-            return NO_ROOM
-        most = int(room_of.max(initial=0))
-        if fits.sum() < pods or most >= pods:  # too little anywhere, or another rule is in the way
-            return self._place_shape(shape, hold) if fits.sum() < pods else NO_ROOM
-        cards_ = shape.task.cards or shape.task.milli / 1000
-        facts = {"pods": pods, "cards": cards_, "fits": most, "lacking": pods - most}
-        return PlacementRefusal("leaf", facts)
+        return NO_ROOM
 
     def _place_shape(self, shape: TaskShape, hold: Ints | None) -> Placement | PlacementRefusal:
         state, pool, task = self.state, shape.pool, shape.task
@@ -245,7 +212,7 @@ class Placer:
                 cost = np.where(pods_that_fit(state, shape, free, hold) > 0, cost, FAR)
             best = int(cost.argmin())
             if cost[best] >= IMPOSSIBLE:
-                return NO_ROOM if self.terse else explain(state, shape, free)
+                return NO_ROOM
             node = int(pool.nodes[best])
             mask = int(shape.choice.select[free[best]])
             return (Grant(node, mask, 0, task.cpu_milli, task.memory_mib),)
@@ -262,7 +229,7 @@ class Placer:
                 return chosen
             return self._grants(shape, free, [(position, 1) for position in chosen])
         if int(fits.sum()) < task.pods:
-            return NO_ROOM if self.terse else explain(self.state, shape, free, fits)
+            return NO_ROOM
         parts = self._parts(shape, fits, free)
         if self.policy.sequential:
             return self._place_one_by_one(shape, free, fits, parts)
@@ -322,21 +289,17 @@ class Placer:
     def _place_shares(self, shape: TaskShape, hold: Ints | None) -> Placement | PlacementRefusal:
         """Pods that use a share of one card each."""
         grants: list[Grant] = []
-        state, task, pool = self.state, shape.task, shape.pool
-        refused: PlacementRefusal | None = None
+        state, task = self.state, shape.task
         for _ in range(task.pods):
             node, card = self.policy.share(state, shape, hold)
             if node < 0:
-                refused = NO_ROOM
                 break
             grants.append(Grant(node, 1 << card, task.milli, task.cpu_milli, task.memory_mib))
             if task.pods > 1:
                 state.take(grants[-1:])
         if task.pods > 1:
             state.give(grants)
-        if refused is None or self.terse:
-            return refused or tuple(grants)
-        return explain(state, shape, free_of(state, pool, hold), shares=len(grants))
+        return tuple(grants) if len(grants) == task.pods else NO_ROOM
 
     def _grants(self, shape: TaskShape, free: Ints, taken: list[tuple[int, int]]) -> Placement:
         """Cards for `pods` pods on each chosen position, ranks following the network."""
@@ -375,7 +338,7 @@ def compile_shapes(
         k = task.cards or (1 if task.milli else 0)
         tables = numa_tables(state, pool, job, task) if job.numa != "any" else ()
         if job.numa == "one" and task.cards and not tables:
-            facts = {"cards": task.cards, "kind": pool_name(state, pool)}
+            facts = {"cards": task.cards, "kind": pool.name}
             refused = refused or PlacementRefusal("numa_never", facts)
             continue
         shape = TaskShape(pool, cards.choice(pool.kind, k, gang), task, gang, job, tables)
@@ -410,7 +373,7 @@ def illegal(
 ) -> PlacementRefusal | None:
     """Why this pool can never run the task: size, sharing, or more than there is."""
     kind = pool.kind
-    small = too_small(state, pool, task, job)
+    small = too_small(pool, task, job)
     if small is not None:
         return small
     if task.milli:
@@ -443,9 +406,7 @@ def illegal(
     return None
 
 
-def too_small(
-    state: ClusterState, pool: Pool, task: PodGroup, job: GangJob
-) -> PlacementRefusal | None:
+def too_small(pool: Pool, task: PodGroup, job: GangJob) -> PlacementRefusal | None:
     """Why the pool's empty nodes have too little CPU or memory for the pods."""
     if not (task.cpu_milli or task.memory_mib):
         return None
@@ -457,10 +418,8 @@ def too_small(
     least = job.least_pods(task)
     if pods >= least:
         return None
-    name = pool_name(state, pool)
-    return PlacementRefusal(
-        "beside_never", {"beside": write_beside(task), "kind": name, "pods": least, "fits": pods}
-    )
+    facts = {"beside": task.beside, "kind": pool.name, "pods": least, "fits": pods}
+    return PlacementRefusal("beside_never", facts)
 
 
 def legal_sizes(kind: ServerKind, pool: Pool) -> Iterable[int]:
@@ -506,6 +465,17 @@ def leaves_of(state: ClusterState) -> Ints:
     leaf = state.leaf
     alone = np.cumsum(leaf < 0) + int(leaf.max(initial=-1))
     return np.where(leaf < 0, alone, leaf)
+
+
+def pods_under_leaves(state: ClusterState, shape: TaskShape, hold: Ints | None) -> Ints:
+    """How many pods of a task there is room for under each leaf."""
+    pool, domains = shape.pool, leaves_of(state)
+    if shape.task.milli:
+        fits = shares_that_fit(state, shape, hold)
+    else:
+        fits = pods_that_fit(state, shape, free_of(state, pool, hold), hold)
+    most = int(domains.max()) + 1
+    return np.bincount(domains[pool.index], weights=fits, minlength=most).astype(np.int64)
 
 
 def bar_outside(inside: Flags, hold: Ints | None) -> Ints:

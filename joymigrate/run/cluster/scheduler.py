@@ -11,6 +11,7 @@ given back.
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,15 +19,17 @@ from dataclasses import replace
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import (
+    cards,
     eviction,
     policies,
     quota,
+    reservation,
 )
 from joymigrate.run.cluster.admission import Admission
 from joymigrate.run.cluster.adoption import adopt
 from joymigrate.run.cluster.allocations import Allocations
-from joymigrate.run.cluster.card_holds import Holding, holds_met
 from joymigrate.run.cluster.dependencies import DependencyGate
+from joymigrate.run.cluster.elastic import Resizing
 from joymigrate.run.cluster.entries import NEVER, CardHold, ClusterSettings, RunningJob, WaitingJob
 from joymigrate.run.cluster.events import (
     Action,
@@ -64,7 +67,7 @@ CYCLES = 8  # rounds of offering what evictions left over
 DEPTH = 64  # jobs of one group that are tried behind the one whose turn it is
 
 
-class Scheduler(Holding):
+class Scheduler(Resizing):
     """Queues, placement, eviction and reservation over one cluster."""
 
     def __init__(
@@ -78,12 +81,10 @@ class Scheduler(Holding):
         self.inventory = inventory
         self.state = ClusterState(inventory)
         chosen = policy or policies.get(policies.DEFAULT)
-        # Most tries of a full cluster fail; `judge` works their reasons out when somebody asks.
-        self.placer = Placer(self.state, chosen, terse=True)
-        self.explainer = Placer(self.state, chosen)
+        self.placer = Placer(self.state, chosen)
         # Questions of the kind "and if these ended?" look at states that never were; they must not
         # reach what a policy remembers.
-        self.guess = Placer(self.state, policies.get(policies.DEFAULT), terse=True)
+        self.guess = Placer(self.state, policies.get(policies.DEFAULT))
         self.allocations = Allocations()
         kinds = {node.kind.name: node.kind for node in inventory.nodes}
         counts = inventory.count()
@@ -92,7 +93,6 @@ class Scheduler(Holding):
         self.quotas = quota.Quotas(queues, sizes, weights, self.settings.overcommit)
         super().__init__(self.quotas, self.settings)
         self.admission = Admission(self.state, self.quotas, self.placer, self.settings)
-        self.judge = Admission(self.state, self.quotas, self.explainer, self.settings, explain=True)
         self.claims = Preemption(
             self.state, self.quotas, self.allocations, self.guess, self.running, self.by_queue
         )
@@ -441,6 +441,90 @@ class Scheduler(Holding):
         self._unwait(entry)
         actions.append(self._start(entry, deal.placement))
 
+    # -- nodes that go and come -------------------------------------------------------------------
+
+    def _lost(self, node: str, failed: tuple[int, ...] | None) -> list[Action]:
+        """A node or some of its cards are gone: the gangs on them wait again, in their place."""
+        number = self.node_number(node)
+        mask = (1 << 16) - 1 if failed is None else cards.bits(failed)
+        actions: list[Action] = []
+        for run in list(self.running.values()):
+            if any(g.node == number and (failed is None or g.mask & mask) for g in run.placement):
+                self._end(run.entry.job.name)
+                self._requeue(run)
+                why = f"node {node} is lost" if failed is None else f"cards of {node} failed"
+                actions.append(Evict(run.entry.job, "", why))
+        kept = int(self.state.usable[number]) & ~mask
+        self.state.set_usable(number, kept, failed is not None and bool(self.state.ready[number]))
+        self._reopen()
+        self.admission.holds = ()
+        return actions
+
+    def _back(self, event: NodeBack) -> None:
+        number = self.node_number(event.node)
+        node = self.state.nodes[number]
+        broken = cards.bits(list(event.unhealthy)) | cards.bits(list(node.used))
+        self.state.set_usable(number, int(self.state.present[number]) & ~broken, True)
+        self._release(self.admission.holds)
+        self._reopen()
+
+    def node_number(self, name: str) -> int:
+        """Index of a node; an unknown one raises `JoyError`."""
+        if name not in self.state.number:
+            raise JoyError(f"no node '{name}' in the inventory", help="check the name")
+        return self.state.number[name]
+
+    def _requeue(self, run: RunningJob) -> None:
+        """Wait again with the old number: at the head of its class."""
+        run.entry.since = self._now
+        run.entry.job, run.entry.whole = run.entry.whole or run.entry.job, None
+        self._wait(run.entry)
+
+    # -- cards that are kept for jobs that fit nowhere --------------------------------------------
+
+    def _check_holds(self) -> None:
+        """Let go of holds whose time has come without their job having started."""
+        self._release(
+            [
+                hold
+                for hold in self.admission.holds
+                if hold.entry.job.name not in self.waiting or self._now >= hold.until
+            ]
+        )
+
+    def _note_ends(self, placement: Placement) -> None:
+        """Something has started, ended, or is expected to end later on these nodes."""
+        for node in {grant.node for grant in placement}:
+            self.state.until[node] = self.allocations.last_end(node)
+
+    def _make_hold(self, entry: WaitingJob) -> None:
+        """Hold the cards that a job will get at the earliest time that expected ends make room.
+
+        When the ends that are known do not suffice, all running jobs are thought away and the
+        cards are held until it starts. Where cards are held for as many jobs as may be on its
+        nodes, none are; cards that are held for another job are never held twice.
+        """
+        holds = self.admission.holds
+        if any(hold.entry is entry for hold in holds) or self.admission.covered(entry):
+            return
+        for name in self.allocations.overdue(self._now):
+            run = self.running[name]
+            run.expected = self._expected_end(run.entry, run.started)
+            self.allocations.expect(name, run.expected)
+            self._note_ends(run.placement)
+        parts = (self.state, self.allocations, self.guess, entry.job)
+        room = reservation.earliest(*parts, self.admission.together(holds))
+        if room is None:
+            return
+        if not room.stated and self._now - entry.since < self.settings.hold_blind_after:
+            return
+        mask = room.mask(len(self.state.nodes))
+        nodes = self.admission.nodes_of(entry.job)
+        if room.until == NEVER and self.admission.holds_on(nodes):
+            return  # beside others only for a time that is known
+        self._groups[entry.group].promise(entry)
+        self.admission.holds = (*holds, CardHold(entry, mask, room.until, nodes))
+
     # -- questions --------------------------------------------------------------------------------
 
     def why(self, name: str) -> PlacementRefusal | None:
@@ -449,22 +533,22 @@ class Scheduler(Holding):
             return self.refused[name]
         if name in self.gate.entries:
             kept = self.gate.entries[name]
-            return self.judge.never(kept) or self.gate.refusal(kept.job, self.state_of)
+            return self.admission.never(kept) or self.gate.refusal(kept.job, self.state_of)
         entry = self.waiting.get(name)
         if entry is None:
             return None
-        self.judge.holds = self.admission.holds
-        outcome = self.judge.admit(entry, self._now)
-        if isinstance(outcome, PlacementRefusal) and outcome.permanent:
-            return outcome
-        behind = self._behind(entry)
-        if behind is not None:
-            return behind
-        if isinstance(outcome, PlacementRefusal):
-            return self.judge.named(entry, outcome, self._now)
-        return PlacementRefusal("next")
+        found = self.admission.why(entry, self._now)
+        if found is not None and found.permanent:
+            return found
+        return self._behind(entry) or found or PlacementRefusal("next")
 
 
 def asks_no_less(task: PodGroup, other: PodGroup) -> bool:
     """Whether one pod asks for at least the CPU and the memory of another."""
     return task.cpu_milli >= other.cpu_milli and task.memory_mib >= other.memory_mib
+
+
+def holds_met(entry: WaitingJob, ends: Sequence[float], now: float) -> int:
+    """How many holds, of those needed at `ends` (sorted), a job that starts now must respect."""
+    bound_s = entry.bound_s
+    return len(ends) if bound_s is None else bisect.bisect_left(ends, now + bound_s)

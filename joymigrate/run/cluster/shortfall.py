@@ -2,39 +2,82 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from joymigrate.run.cluster import cards
-from joymigrate.run.cluster.fits import in_numa_nodes, pods_that_fit, room
-from joymigrate.run.cluster.jobs import PodGroup
+from joymigrate.run.cluster.fits import (
+    free_of,
+    in_numa_nodes,
+    pods_that_fit,
+    room,
+    shares_that_fit,
+)
+from joymigrate.run.cluster.jobs import GangJob, PodGroup
 from joymigrate.run.cluster.kinds import ServerKind
+from joymigrate.run.cluster.place import EFFORT, NO_ROOM, Placer, leaves_of, pods_under_leaves
 from joymigrate.run.cluster.policies._gradient import shares_left
 from joymigrate.run.cluster.reasons import PlacementRefusal
 from joymigrate.run.cluster.shape import TaskShape
-from joymigrate.run.cluster.state import ClusterState, Ints, Pool
+from joymigrate.run.cluster.state import ClusterState, Grant, Ints, Pool
 
 
-def explain(
-    state: ClusterState, shape: TaskShape, free: Ints, fits: Ints | None = None, shares: int = 0
-) -> PlacementRefusal:
-    """The one reason why a task does not fit its pool now; `shares` of its pods find a card."""
-    task, kind, name = shape.task, shape.pool.kind, pool_name(state, shape.pool)
+def explain(placer: Placer, job: GangJob, hold: Ints | None) -> PlacementRefusal:
+    """Why a job finds no room now: the first task that has none beside those before it."""
+    if job.leaf == "one" and len(job.tasks) > 1:
+        free = cards.count(placer.state.free)
+        most = int(np.bincount(leaves_of(placer.state), weights=free).max(initial=0))
+        return PlacementRefusal("leaf_tasks", {"need": job.cards, "most": most})
+    grants: list[Grant] = []
+    try:
+        for task in job.tasks:
+            shapes, found = placer.shapes(job, task), placer.place_task(job, task, hold)
+            if found == NO_ROOM and not isinstance(shapes, PlacementRefusal):
+                return explain_shape(placer.state, shapes[0], hold)
+            if isinstance(found, PlacementRefusal):
+                return found
+            placer.state.take(found)
+            grants.extend(found)
+    finally:
+        placer.state.give(grants)
+    return PlacementRefusal("together", {"tasks": len(job.tasks), "tries": EFFORT})
+
+
+def explain_shape(state: ClusterState, shape: TaskShape, hold: Ints | None) -> PlacementRefusal:
+    """The one rule by which a task does not fit its pool now."""
+    task, kind, name = shape.task, shape.pool.kind, shape.pool.name
+    free = free_of(state, shape.pool, hold)
     unseen = count_unseen(state, shape.pool, free)
-    if task.milli and shares:
+    if shape.job.leaf == "one" and len(shape.job.tasks) == 1 and task.pods > 1:
+        under = pods_under_leaves(state, shape, hold)
+        most = int(under.max(initial=0))
+        if under.sum() >= task.pods:
+            size = task.cards or task.milli / 1000
+            facts: dict[str, Any] = {
+                "pods": task.pods,
+                "cards": size,
+                "fits": most,
+                "lacking": task.pods - most,
+            }
+            return PlacementRefusal("leaf", facts) if most < task.pods else NO_ROOM
+    shares = int(shares_that_fit(state, shape, hold).sum()) if task.milli else 0
+    if shares:
         facts = {"share": task.milli / 1000, "kind": name, "pods": task.pods, "fits": shares}
         return PlacementRefusal("shares", {**facts, "lacking": task.pods - shares, **unseen})
     if task.milli:
-        return explain_share(state, shape, name, free, unseen)
+        return explain_share(state, shape, unseen)
     have = int(cards.count(free).sum())
     need = task.cards * task.pods
     if have < need:
         facts = {"need": need, "kind": name, "free": have, "missing": need - have}
         return PlacementRefusal("cards", {**facts, **unseen})
-    if fits is None:
-        fits = pods_that_fit(state, shape, free)
-    fitting, by_cards = int(fits.sum()), int(shape.choice.fits[free].sum())
+    fitting = int(pods_that_fit(state, shape, free, hold).sum())
+    by_cards = int(shape.choice.fits[free].sum())
     by_numa = int(in_numa_nodes(shape, free).sum()) if shape.job.numa == "one" else by_cards
     # Each rule leaves fewer pods; the first that leaves too few is the cause, and what the CPU
     # takes away beyond it is said beside it.
-    also = f", {fitting} of them beside {write_beside(task)}" if fitting < by_numa else ""
+    also = f", {fitting} of them beside {task.beside}" if fitting < by_numa else ""
     facts = {"free": have, "kind": name, "pods": task.pods, "also": also, **unseen}
     if by_cards < task.pods:
         shape_text, unit = shape_words(kind, task.cards)
@@ -57,7 +100,7 @@ def count_unseen(state: ClusterState, pool: Pool, free: Ints) -> dict[str, int]:
 
 
 def explain_share(
-    state: ClusterState, shape: TaskShape, name: str, free: Ints, unseen: dict[str, int]
+    state: ClusterState, shape: TaskShape, unseen: dict[str, int]
 ) -> PlacementRefusal:
     """Why no card has room for a share: too little of it left, or no CPU or memory beside it."""
     task, index = shape.task, shape.pool.index
@@ -66,26 +109,14 @@ def explain_share(
     if room_for_share.any() and not (room(state, shape)[room_for_share] > 0).any():
         return beside(task, 0, unseen)
     most = int(left.max(initial=0))
-    facts = {"share": task.milli / 1000, "kind": name, "most": most / 1000}
+    facts = {"share": task.milli / 1000, "kind": shape.pool.name, "most": most / 1000}
     return PlacementRefusal("open", {**facts, **unseen})
 
 
 def beside(task: PodGroup, fits: int, unseen: dict[str, int]) -> PlacementRefusal:
     """The refusal for cards without CPU or memory beside them."""
-    facts = {"beside": write_beside(task), "pods": task.pods, "fits": fits}
+    facts = {"beside": task.beside, "pods": task.pods, "fits": fits}
     return PlacementRefusal("cpu", {**facts, **unseen})
-
-
-def write_beside(task: PodGroup) -> str:
-    """CPU and memory of one pod, in words."""
-    memory = f" and {task.memory_mib / 1024:.4g} GiB" if task.memory_mib else ""
-    return f"{task.cpu_milli / 1000:g} CPU cores{memory}"
-
-
-def pool_name(state: ClusterState, pool: Pool) -> str:
-    """What the pool's cards are called: their kind, or their family where kinds are mixed."""
-    first, last = state.nodes[int(pool.nodes[0])].kind, state.nodes[int(pool.nodes[-1])].kind
-    return first.name if first is last else first.family
 
 
 def shape_words(kind: ServerKind, k: int) -> tuple[str, str]:

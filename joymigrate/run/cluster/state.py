@@ -57,6 +57,11 @@ class Pool:
     one_kind: bool
     sizes: tuple[tuple[int, int, int], ...]  # CPU and memory of empty nodes, and how many of them
 
+    @property
+    def name(self) -> str:
+        """What its cards are called: their kind, or their family where kinds are mixed."""
+        return self.kind.name if self.one_kind else self.kind.family
+
 
 class ClusterState:
     """Free cards, CPU and memory of every node."""

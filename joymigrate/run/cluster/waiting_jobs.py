@@ -29,6 +29,7 @@ class WaitingJobs:
     def __init__(self, quotas: Quotas, settings: ClusterSettings) -> None:
         self.quotas, self.settings = quotas, settings
         self.waiting: dict[str, WaitingJob] = {}
+        self.running: dict[str, RunningJob] = {}
         self.by_queue: dict[str, dict[str, RunningJob]] = {}
         self._groups: dict[int, WaitingLine] = {}
         self._group_of: dict[tuple[Any, ...], int] = {}

@@ -203,7 +203,7 @@ def drawn_claim(seed: int) -> tuple[list[Victim], Callable[[Sequence[Victim]], P
         for i in range(chance.randint(1, 4))
     ]
     state = ClusterState(inventory.from_data({"nodes": nodes_}))
-    placer, held = Placer(state, policies.get("topology"), terse=True), Allocations()
+    placer, held = Placer(state, policies.get("topology")), Allocations()
 
     def draw(name: str) -> GangJob:
         return job(
