@@ -291,14 +291,16 @@ def pad(text: str, columns: int) -> str:
     return text + " " * max(columns - width(text), 0)
 
 
-def columns(rows: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:
-    """Rows as lines of aligned columns; with `right` all but the first are set to the right."""
+def columns(rows: Sequence[Sequence[str]], *, right: bool | Sequence[int] = False) -> list[str]:
+    """Rows as lines of aligned columns; those of `right` are set right, all but the first for
+    True."""
     widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
+    chosen = range(1, len(widths)) if right is True else right or ()
     lines = []
     for row in rows:
         cells = [pad(cell, wide) for cell, wide in zip(row, widths, strict=True)]
-        if right:
-            cells[1:] = [cell.strip().rjust(len(cell)) for cell in cells[1:]]
+        for at in chosen:
+            cells[at] = cells[at].strip().rjust(len(cells[at]))
         lines.append("  ".join(cells).rstrip())
     return lines
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from joymigrate.cli._output import emit, talk
 from joymigrate.cli._scanning import ScanView, configure, now, run
+from joymigrate.language import Language, speaking
 
 if TYPE_CHECKING:
     from joymigrate.rewrite.portfolio import Portfolio
@@ -29,15 +30,12 @@ def rank(file: Path, origin: str | None, overrides: dict[str, Any], view: ScanVi
 
 def show_portfolio(found: Portfolio, view: ScanView) -> None:
     """Render a portfolio where it belongs."""
-    from joymigrate.report import portfolio
-    from joymigrate.report.html import portfolio as page
+    from joymigrate.report import json_, portfolio, renderers
 
-    texts = {
-        "text": lambda: portfolio.text(found, view.lang),
-        "json": lambda: portfolio.json(found),
-        "md": lambda: portfolio.markdown(found, view.lang),
-        "html": lambda: page.render(found, view.lang, now()),
-    }
-    emit(texts[view.format](), view.output)
+    if view.format == "json":
+        emit(json_.dumps(portfolio.document(found)), view.output)
+    else:
+        with speaking(Language(view.lang)):
+            emit(renderers.render(portfolio.describe(found, now()), view.format), view.output)
     if view.output is not None and not view.quiet:
         talk([f"wrote {view.output}"])

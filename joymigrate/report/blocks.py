@@ -42,15 +42,40 @@ class CellStack:
     cells: Sequence[Cell]
 
 
-Cell = str | int | float | Badge | Code | Amount | CellStack
+@dataclass(frozen=True, slots=True)
+class CellBar:
+    """A cell: parts of a whole, on pages alone; other formats leave out a column of them."""
+
+    parts: Sequence[BarPart]
+
+
+@dataclass(frozen=True, slots=True)
+class CellFold:
+    """A cell: text that a page folds away, and that other formats leave out."""
+
+    title: str
+    text: str
+    address: str = ""  # a link below the text
+
+
+@dataclass(frozen=True, slots=True)
+class FilterLink:
+    """A cell: a rule or a path; on a page, a link to the findings of it alone."""
+
+    text: str
+    by: str = "rule"  # or "text"
+
+
+Cell = str | int | float | Badge | Code | Amount | CellStack | CellBar | CellFold | FilterLink
 
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """Running text; a badge before it where it has a mark."""
+    """Running text; a badge before it where it has a mark. A note is set in a soft colour."""
 
     text: str
     mark: Badge | None = None
+    note: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +124,19 @@ class TableBlock:
             if at in self.right or all(is_number(row[at]) for row in self.rows)
         ]
 
+    def without_bars(self) -> TableBlock:
+        """The table without columns that only a page can draw."""
+        kept = [
+            at
+            for at in range(max(map(len, self.rows), default=0))
+            if not all(isinstance(row[at], CellBar) for row in self.rows)
+        ]
+        if len(kept) == max(map(len, self.rows), default=0):
+            return self
+        head = [self.head[at] for at in kept]
+        rows = [[row[at] for at in kept] for row in self.rows]
+        return TableBlock(head, rows, [kept.index(at) for at in self.right if at in kept])
+
 
 @dataclass(frozen=True, slots=True)
 class Picture:
@@ -124,6 +162,14 @@ class Fold:
     opened: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Scripted:
+    """Markup that a page's script fills, and what formats without scripts show instead."""
+
+    page: Html
+    others: Sequence[Block]
+
+
 Block = (
     Paragraph
     | Preformatted
@@ -134,29 +180,37 @@ Block = (
     | Picture
     | PictureRow
     | Fold
+    | Scripted
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """One titled part; `id` is its anchor, `menu` its short name, `count` the number behind it."""
+    """One titled part; `id` is its anchor, `menu` its short name, `count` the number behind it.
+
+    An `extra` one stands on pages alone: Markdown goes into comments, which are to be short.
+    """
 
     id: str
     title: str
     blocks: Sequence[Block]
     count: int | None = None
     menu: str = ""
+    extra: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class BlockDocument:
-    """What one report says. `data` travels inside a page for its scripts and its readers."""
+    """What one report says. `data` travels inside a page for its `scripts` and its readers; the
+    `closing` lines end the other formats, where a page has its footer."""
 
     title: str
     subtitle: str
     chapters: Sequence[Chapter]
     footer: str = ""
     data: Mapping[str, object] = field(default_factory=dict)
+    scripts: Sequence[str] = ()
+    closing: Sequence[str] = ()
 
 
 def is_number(cell: Cell) -> bool:

@@ -1,73 +1,138 @@
-"""A portfolio of repositories as text, JSON and Markdown (HTML: html/portfolio.py)."""
+"""A portfolio of repositories: its document, and its report of blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from joymigrate import __version__
 from joymigrate.evidence import count_grades, grade_line
-from joymigrate.language import Text, pad, width
+from joymigrate.language import Text, current_language
 from joymigrate.model import Tier
-from joymigrate.report import json_
-from joymigrate.report.blocks import Cell
+from joymigrate.report.blocks import (
+    Amount,
+    Badge,
+    Block,
+    BlockDocument,
+    Cell,
+    CellBar,
+    CellStack,
+    Chapter,
+    Fold,
+    Listing,
+    Paragraph,
+    StackedBar,
+    TableBlock,
+    TileRow,
+)
 from joymigrate.report.fields import fields
+from joymigrate.report.html.page import BarPart, Tile
 from joymigrate.report.labels import Labels
-from joymigrate.report.renderers.markdown import draw_table, escape
 from joymigrate.report.result import count_words
 from joymigrate.rewrite import readiness
 from joymigrate.rewrite.portfolio import Portfolio, RepositoryRow
 
 SCHEMA = "joymigrate.portfolio/1"
+TIERS = tuple(Tier)
 
 
-def text(portfolio: Portfolio, lang: str = "en") -> str:
-    """One line per repository in the suggested order, then the work they share."""
-    say = Labels(lang)
-    name = say.tell("repository")
-    columns = max(width(name), *(width(row.repository.name) for row in portfolio.rows))
-    heads = zip(("auto", "sites", "by hand"), (6, 8, 9), strict=True)
-    titles = "".join(pad("", n - width(say.tell(one))) + say.tell(one) for one, n in heads)
-    lines = [f"    {pad(name, columns)} {titles}  {say.tell('effort')}"]
-    for number, row in enumerate(portfolio.rows, 1):
-        found = row.readiness
-        lines.append(
-            f"{number:>3} {pad(row.repository.name, columns)}  {share(found.automatic):>5} "
-            f"{found.sites:>7} {found.tiers[Tier.REPORT]:>8}  {effort(row, say)}"
-        )
-    if portfolio.shared:
-        lines += ["", say.tell("Shared work by hand:")]
-    lines += [
-        say.tell(
-            "  {rule} {title} ({repositories}; {sites} sites, {effort}; blocker)"
-            if one.blocker
-            else "  {rule} {title} ({repositories}; {sites} sites, {effort})",
-            rule=one.rule,
-            title=one.title,
-            repositories=", ".join(one.repositories),
-            sites=one.sites,
-            effort=say.duration(one.minutes),
-        )
-        for one in portfolio.shared
+def describe(portfolio: Portfolio, when: str = "") -> BlockDocument:
+    """Figures, the suggested order, shared work, each manual list. `when` is the time it is made,
+    as text for a page's footer."""
+    say = Labels(current_language())
+    known = grade_line(grades(portfolio), say.tell)
+    chapters = [
+        Chapter("summary", say("summary"), summary(portfolio, say)),
+        Chapter("order", say("ranking"), ranking(portfolio, say), len(portfolio.rows)),
     ]
-    lines += ["", f"{say('model')}:"]
-    lines += [f"  {line}" for line in say.model(portfolio.model, portfolio=True)]
-    return (
-        "\n".join([*lines, "", grade_line(grades(portfolio), say.tell), last_line(portfolio, say)])
-        + "\n"
+    if portfolio.shared:
+        table = shared_work(portfolio, say)
+        chapters.append(Chapter("shared", say("shared"), [table], len(portfolio.shared)))
+    by_hand = [manual(row, say) for row in portfolio.rows if row.readiness.manual]
+    if by_hand:
+        chapters.append(Chapter("manual", say("manual"), by_hand, menu=say("menu_by_hand")))
+    model = Listing(say.model(portfolio.model, portfolio=True))
+    note = Paragraph(say("model_note"), note=True)
+    chapters.append(Chapter("model", say("model"), [note, model]))
+    return BlockDocument(
+        title=say("portfolio_title"),
+        subtitle=f"{len(portfolio.rows)} {say('repositories')} · {known}",
+        chapters=chapters,
+        footer=say("written", when=when, version=__version__),
+        closing=[last_line(portfolio, say)],
     )
+
+
+def summary(portfolio: Portfolio, say: Labels) -> list[Block]:
+    """The figures of all repositories together."""
+    totals = {t: sum(row.readiness.tiers[t] for row in portfolio.rows) for t in TIERS}
+    blockers = sum(one.blocker for one in portfolio.shared)
+    figures = [
+        Tile(share(portfolio.automatic), say("automatic"), "", "safe"),
+        Tile(f"{sum(totals.values()):,}", say("sites")),
+        Tile(f"{totals[Tier.REPORT]:,}", say("by_hand"), "", "report"),
+        Tile(f"{len(portfolio.shared):,}", say("shared"), f"{blockers} {say('blockers')}"),
+        Tile(say.duration(portfolio.minutes), say("effort"), say("estimate")),
+    ]
+    parts = [BarPart(totals[tier], say(tier.value), tier.value) for tier in TIERS]
+    return [TileRow(figures), StackedBar(parts)]
+
+
+def ranking(portfolio: Portfolio, say: Labels) -> list[Block]:
+    """The repositories in the suggested order."""
+    rows = [
+        [
+            number,
+            row.repository.name,
+            row.to,
+            Amount(share(row.readiness.automatic), round(row.readiness.automatic or 0, 4)),
+            row.readiness.sites,
+            row.readiness.tiers[Tier.REPORT],
+            CellBar([BarPart(row.readiness.tiers[t], say(t.value), t.value) for t in TIERS]),
+            duration(row.minutes, say),
+            duration(row.alone, say),
+        ]
+        for number, row in enumerate(portfolio.rows, 1)
+    ]
+    head = [
+        say("order"), say("repository"), say("chip"), say("automatic"), say("sites"),
+        say("by_hand"), "", say("effort"), say("alone"),
+    ]  # fmt: skip
+    return [Paragraph(say("ranking_note"), note=True), TableBlock(head, rows)]
+
+
+def shared_work(portfolio: Portfolio, say: Labels) -> TableBlock:
+    """Work by hand that several repositories have; solving it once helps them all."""
+    rows: list[list[Cell]] = []
+    for one in portfolio.shared:
+        what: Cell = say.tell(one.title)
+        if one.blocker:
+            what = CellStack([what, Badge(say("blocker"), "report")])
+        where = ", ".join(one.repositories)
+        rows.append([one.rule, what, where, one.sites, duration(one.minutes, say)])
+    head = [say("rule"), say("what"), say("in_repositories"), say("sites"), say("effort")]
+    return TableBlock(head, rows)
+
+
+def manual(row: RepositoryRow, say: Labels) -> Fold:
+    """One repository's work by hand."""
+    rows = [
+        [one.rule, say.tell(one.title), say.area(one.area), one.sites, one.files,
+         duration(one.minutes, say)]
+        for one in row.readiness.manual
+    ]  # fmt: skip
+    head = [say("rule"), say("what"), say("area"), say("sites"), say("files"), say("effort")]
+    minutes = say.duration(row.readiness.tier_minutes[Tier.REPORT])
+    return Fold(f"{row.repository.name}: {minutes}", [TableBlock(head, rows)])
+
+
+def duration(minutes: float, say: Labels) -> Amount:
+    """Minutes as people say them."""
+    return Amount(say.duration(minutes), round(minutes, 2))
 
 
 def grades(portfolio: Portfolio) -> dict[str, int]:
     """How well what is said of the chip is known: by documents alone, a statement a site."""
     return count_grades("documented" for row in portfolio.rows for _ in range(row.readiness.sites))
-
-
-def effort(row: RepositoryRow, say: Labels) -> str:
-    """Effort at its turn, and alone where that differs."""
-    now = say.duration(row.minutes)
-    alone = say.duration(row.alone)
-    return now if now == alone else f"{now} (alone {alone})"
 
 
 def share(value: float | None) -> str:
@@ -87,11 +152,6 @@ def last_line(portfolio: Portfolio, say: Labels) -> str:
         share=share(portfolio.automatic),
         effort=say.duration(portfolio.minutes),
     )
-
-
-def json(portfolio: Portfolio) -> str:
-    """The contract `joymigrate.portfolio/1`."""
-    return json_.dumps(document(portfolio))
 
 
 def document(portfolio: Portfolio) -> dict[str, Any]:
@@ -122,60 +182,3 @@ def row_document(number: int, row: RepositoryRow) -> dict[str, Any]:
         **fields(row, "minutes_alone=alone:1"),
         "readiness": readiness.document(row.readiness),
     }
-
-
-def markdown(portfolio: Portfolio, lang: str = "en") -> str:
-    """The portfolio as a Markdown page."""
-    return "\n".join(markdown_lines(portfolio, Labels(lang))) + "\n"
-
-
-def markdown_lines(portfolio: Portfolio, say: Labels) -> Iterator[str]:
-    """Title, ranking, shared work, each repository's manual list, the model."""
-    yield f"## {say('portfolio_title')}"
-    yield ""
-    head = ["", say("repository"), say("chip"), say("automatic"), say("sites"), say("by_hand")]
-    rows: list[list[Cell]] = [
-        [
-            number,
-            row.repository.name,
-            row.to,
-            share(row.readiness.automatic),
-            row.readiness.sites,
-            row.readiness.tiers[Tier.REPORT],
-            effort(row, say),
-        ]
-        for number, row in enumerate(portfolio.rows, 1)
-    ]
-    yield from draw_table([*head, say("effort")], rows)
-    yield ""
-    if portfolio.shared:
-        yield f"### {say('shared')}"
-        yield ""
-        head = [say("rule"), say("what"), say("in_repositories"), say("sites"), say("effort")]
-        rows = [
-            [one.rule, say.tell(one.title), ", ".join(one.repositories), one.sites,
-             say.duration(one.minutes)]
-            for one in portfolio.shared
-        ]  # fmt: skip
-        yield from draw_table(head, rows)
-        yield ""
-    for row in portfolio.rows:
-        if row.readiness.manual:
-            yield f"<details><summary>{escape(row.repository.name)}: {say('manual')}</summary>"
-            yield ""
-            head = [say("rule"), say("what"), say("sites"), say("files"), say("effort")]
-            items: list[list[Cell]] = [
-                [one.rule, say.tell(one.title), one.sites, one.files, say.duration(one.minutes)]
-                for one in row.readiness.manual
-            ]
-            yield from draw_table(head, items)
-            yield ""
-            yield "</details>"
-            yield ""
-    yield f"{say('model')}:"
-    yield ""
-    yield from (f"- {line}" for line in say.model(portfolio.model, portfolio=True))
-    yield ""
-    yield grade_line(grades(portfolio), say.tell)
-    yield ""
-    yield last_line(portfolio, say)

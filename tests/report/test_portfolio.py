@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
+from joymigrate.language import Language, speaking
 from joymigrate.model import Finding, Scan, Style, Tier
-from joymigrate.report import portfolio
-from joymigrate.report.html import portfolio as page
+from joymigrate.report import portfolio, renderers
 from joymigrate.rewrite.portfolio import Portfolio, Repository, rank
 from joymigrate.rewrite.readiness import Readiness, assess
 from tests.report.test_html import outline
@@ -37,20 +36,17 @@ def found() -> Portfolio:
 
 
 def test_text_ranks_and_names_shared_work(found: Portfolio) -> None:
-    lines = portfolio.text(found).splitlines()
-    assert lines[:4] == [
-        "    repository   auto   sites  by hand  effort",
-        "  1 done            -       0        0  0 min",
-        "  2 small         83%       6        1  61 min",
-        "  3 big & old     71%       7        2  56 min (alone 1.8 h)",
-    ]
-    assert "  JM203 about JM203 (small, big & old; 2 sites, 2.7 h; blocker)" in lines
-    assert lines[-2] == "Statements about the chip: 13 documented, 0 rehearsed, 0 measured."
+    lines = renderers.render(portfolio.describe(found), "text").splitlines()
+    words = [line.split() for line in lines]
+    assert ["1", "done", "chip", "-", "0", "0", "0", "min", "0", "min"] in words
+    assert ["3", "big", "&", "old", "chip", "71%", "7", "2", "56", "min", "1.8", "h"] in words
+    assert any("about JM203; blocker  small, big & old      2   2.7 h" in line for line in lines)
+    assert lines[1].endswith("13 documented, 0 rehearsed, 0 measured.")
     assert lines[-1] == "Found 13 sites in 3 repositories (77% automatic, 1.9 h of work)."
 
 
 def test_json_is_in_the_suggested_order(found: Portfolio) -> None:
-    document = json.loads(portfolio.json(found))
+    document = portfolio.document(found)
     assert document["schema"] == "joymigrate.portfolio/1"
     assert [one["name"] for one in document["repositories"]] == ["done", "small", "big & old"]
     assert document["shared"][0]["repositories"] == ["small", "big & old"]
@@ -58,12 +54,13 @@ def test_json_is_in_the_suggested_order(found: Portfolio) -> None:
 
 
 def test_markdown_and_html_have_the_same_rows(found: Portfolio) -> None:
-    comment = portfolio.markdown(found)
-    assert "| 3 | big &amp; old | chip | 71% | 7 | 2 | 56 min (alone 1.8 h) |" in comment
-    shown = page.render(found, "en", "today")
+    comment = renderers.render(portfolio.describe(found), "md")
+    assert "| 3 | big &amp; old | chip | 71% | 7 | 2 | 56 min | 1.8 h |" in comment
+    shown = renderers.render(portfolio.describe(found, "today"), "html")
     outline(shown)
     assert "big &amp; old" in shown
     assert "Shared work by hand" in shown
     assert "13 documented" in comment
     assert "13 documented" in shown
-    assert "项目总览" in page.render(found, "zh", "")
+    with speaking(Language("zh")):
+        assert "项目总览" in renderers.render(portfolio.describe(found), "html")

@@ -11,14 +11,18 @@ from joymigrate.report.blocks import (
     Block,
     BlockDocument,
     Cell,
+    CellBar,
+    CellFold,
     CellStack,
     Code,
+    FilterLink,
     Fold,
     Listing,
     Paragraph,
     Picture,
     PictureRow,
     Preformatted,
+    Scripted,
     StackedBar,
     TableBlock,
     TileRow,
@@ -44,6 +48,7 @@ def render(document: BlockDocument) -> str:
         say=Labels(current_language()),
         footer=document.footer,
         data=document.data,
+        scripts=document.scripts,
     ).render()
 
 
@@ -55,9 +60,10 @@ def draw_all(blocks: Iterable[Block]) -> Html:
 def draw(block: Block) -> Html:
     """One block as markup."""
     match block:
-        case Paragraph(text, mark):
+        case Paragraph(text, mark, note):
             before = f"{draw_cell(mark)} " if mark else ""
-            return Html(f"<p>{before}{draw_cell(text)}</p>")
+            kind = ' class="note"' if note else ""
+            return Html(f"<p{kind}>{before}{draw_cell(text)}</p>")
         case Preformatted(text):
             return Html(f"<pre>{page.escape(text)}</pre>")
         case Listing(items):
@@ -74,6 +80,8 @@ def draw(block: Block) -> Html:
             return beside(*map(draw, pictures))
         case Fold(title, blocks, opened):
             return page.details(title, draw_all(blocks), opened=opened)
+        case Scripted(markup):
+            return markup
 
 
 def draw_table(whole: TableBlock) -> Html:
@@ -106,6 +114,23 @@ def draw_cell(cell: Cell) -> Html:
             return Html(f"<code>{page.escape(text)}</code>")
         case CellStack(cells):
             return Html("<br>".join(map(draw_cell, cells)))
+        case CellBar(parts):
+            return page.bar(parts)
+        case CellFold(title, text, address):
+            link = f"<p>{draw_link(address)}</p>" if address else ""
+            return page.details(title, Html(f"<p>{page.code(tell(text))}</p>{link}"))
+        case FilterLink(text, by):
+            kind = "" if by == "rule" else 'class="path" '
+            shown = page.escape(text)
+            return Html(f'<a {kind}href="#findings" data-{by}="{shown}">{shown}</a>')
         case str():
             return page.code(tell(cell))
     return page.escape(cell.shown if isinstance(cell, Amount) else cell)
+
+
+def draw_link(reference: str) -> Html:
+    """A reference, as a link when it is an address."""
+    shown = page.escape(reference)
+    if reference.startswith(("https://", "http://")) and " " not in reference.strip():
+        return Html(f'<a href="{shown}" rel="noreferrer">{shown}</a>')
+    return shown

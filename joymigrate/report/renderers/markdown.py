@@ -19,6 +19,7 @@ from joymigrate.report.blocks import (
     Picture,
     PictureRow,
     Preformatted,
+    Scripted,
     StackedBar,
     TableBlock,
     TileRow,
@@ -27,18 +28,32 @@ from joymigrate.report.renderers.words import cut_rows, plain
 
 MARKUP = re.compile(r"[\\*_\[\]#~]")
 MOST_ROWS = 200
+ROOM = 100  # characters for the ends of what a cut leaves open
 
 
-def render(document: BlockDocument) -> str:
-    """The whole text, in the language that is spoken."""
+def render(document: BlockDocument, most: int | None = None) -> str:
+    """The whole text, in the language that is spoken, or what of it `most` characters hold."""
     lines = [f"# {escape(tell(document.title))}", ""]
     if document.subtitle:
         lines += [escape(tell(document.subtitle)), ""]
     for chapter in document.chapters:
-        body = list(draw_all(chapter.blocks))
+        body = [] if chapter.extra else list(draw_all(chapter.blocks))
         if body:
             lines += [f"## {escape(tell(chapter.title))}", "", *body]
-    return "\n".join(lines).rstrip("\n") + "\n"
+    closing = "\n\n".join(escape(tell(line)) for line in document.closing)
+    text = "\n".join(lines).rstrip("\n") + "\n"
+    if most is not None and len(text) + len(closing) > most:
+        text = shorten(text, most - len(closing))
+    return f"{text}\n{closing}\n" if closing else text
+
+
+def shorten(text: str, most: int) -> str:
+    """Text up to a line's end, with whatever was open there closed."""
+    kept = text[: most - ROOM].rpartition("\n")[0]
+    fences = re.findall(r"(?m)^ *(`{3,})", kept)
+    kept += f"\n{fences[-1]}" if len(fences) % 2 else ""
+    left = kept.count("<details>") - kept.count("</details>")
+    return f"{kept}\n{'</details>' * left}\n\n…\n"
 
 
 def draw_all(blocks: Sequence[Block]) -> Iterator[str]:
@@ -53,7 +68,7 @@ def draw_all(blocks: Sequence[Block]) -> Iterator[str]:
 def draw(block: Block) -> Iterator[str]:
     """The lines of one block; pictures have none."""
     match block:
-        case Paragraph(text, mark):
+        case Paragraph(text, mark, _):
             yield (f"**{draw_cell(mark)}** " if mark else "") + draw_cell(text)
         case Preformatted(text, language):
             fence = "`" * max(3, 1 + longest_run(text, "`"))
@@ -67,7 +82,7 @@ def draw(block: Block) -> Iterator[str]:
         case StackedBar(parts):
             yield ", ".join(f"{escape(tell(part.label))} {part.value:,.0f}" for part in parts)
         case TableBlock():
-            table, more = cut_rows(block, MOST_ROWS)
+            table, more = cut_rows(block.without_bars(), MOST_ROWS)
             head = table.head or ("",) * len(table.rows[0])
             yield from draw_table(head, table.rows, table.right)
             if more:
@@ -76,6 +91,8 @@ def draw(block: Block) -> Iterator[str]:
             yield from (f"<details><summary>{escape(tell(title))}</summary>", "")
             yield from draw_all(blocks)
             yield "</details>"
+        case Scripted(_, others):
+            yield from draw_all(others)
         case Picture() | PictureRow():
             return
 
@@ -103,7 +120,7 @@ def draw_cell(cell: Cell) -> str:
         case Code(text):
             return f"`{' '.join(text.replace('`', chr(39)).split())}`" if text.strip() else ""
         case CellStack(cells):
-            return "<br>".join(map(draw_cell, cells))
+            return "<br>".join(filter(None, map(draw_cell, cells)))
         case Badge() | str():
             return escape(plain(cell))
     return plain(cell)

@@ -14,6 +14,7 @@ from joymigrate.report.blocks import (
     Picture,
     PictureRow,
     Preformatted,
+    Scripted,
     StackedBar,
     TableBlock,
     TileRow,
@@ -28,9 +29,10 @@ def render(document: BlockDocument) -> str:
     """The whole text, in the language that is spoken."""
     lines = [tell(document.title), *([tell(document.subtitle)] if document.subtitle else ())]
     for chapter in document.chapters:
-        body = list(draw_all(chapter.blocks))
+        body = [] if chapter.extra else list(draw_all(chapter.blocks))
         if body:
             lines += ["", f"{tell(chapter.title)}:", *body]
+    lines += ["", *map(tell, document.closing)] if document.closing else []
     return "\n".join(lines) + "\n"
 
 
@@ -43,7 +45,7 @@ def draw_all(blocks: Sequence[Block]) -> Iterator[str]:
 def draw(block: Block) -> Iterator[str]:
     """The lines of one block; pictures have none."""
     match block:
-        case Paragraph(text, mark):
+        case Paragraph(text, mark, _):
             yield (f"{plain(mark)}: " if mark else "") + plain(text)
         case Preformatted(text):
             yield from text.splitlines()
@@ -56,13 +58,15 @@ def draw(block: Block) -> Iterator[str]:
         case StackedBar(parts):
             yield ", ".join(f"{tell(part.label)} {part.value:,.0f}" for part in parts)
         case TableBlock():
-            table, more = cut_rows(block, MOST_ROWS)
+            table, more = cut_rows(block.without_bars(), MOST_ROWS)
             yield from draw_table(table)
             if more:
                 yield more
         case Fold(title, blocks):
             yield f"{tell(title)}:"
             yield from draw_all(blocks)
+        case Scripted(_, others):
+            yield from draw_all(others)
         case Picture() | PictureRow():
             return
 
@@ -75,7 +79,7 @@ def draw_table(table: TableBlock) -> Iterator[str]:
     if len(head) == 1:
         yield from (row[0] for row in rows)
         return
-    made = columns([head, *rows] if head else rows)
+    made = columns([head, *rows] if head else rows, right=table.numbers())
     if not head or max(map(width, made)) + 2 <= WIDTH:
         yield from made
         return

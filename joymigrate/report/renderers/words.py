@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from joymigrate.language import tell
-from joymigrate.report.blocks import Amount, Badge, Cell, CellStack, Code, TableBlock
+from joymigrate.report.blocks import (
+    Amount,
+    Badge,
+    Cell,
+    CellBar,
+    CellFold,
+    CellStack,
+    Code,
+    FilterLink,
+    TableBlock,
+)
 
 NUMBER = "{:,.6g}"
 
@@ -13,10 +23,12 @@ def plain(cell: Cell) -> str:
     match cell:
         case Badge(said, _):
             return tell(said)
-        case Code(said) | Amount(said, _):
+        case Code(said) | Amount(said, _) | FilterLink(said, _):
             pass
         case CellStack(cells):
-            return "; ".join(map(plain, cells))
+            return "; ".join(filter(None, map(plain, cells)))
+        case CellBar() | CellFold():
+            return ""
         case str():
             said = tell(cell)
         case int():
