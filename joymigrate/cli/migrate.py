@@ -28,6 +28,7 @@ NEEDS = {"PATH": ("extra:torch", "chip|rehearsal"), "--dry-run": ()}
 COMMAND_CLASS = WithProgram
 WANTS = {"PATH": {"extra:serve": "--serve"}}
 
+MOST_COMMENT = 65_000  # characters; GitHub takes 65,536 and GitLab more
 RECORD = "joymigrate verify record -o NAME.jmb --steps 0-2 -- python train.py"
 
 
@@ -295,7 +296,7 @@ def write_reports(journey: Journey, report: Path | None, ci: Path | None, lang: 
     """Write the page, and what a pull request wants; returns where the page lies."""
     from joymigrate.journey.model import to_json
     from joymigrate.report import journey_html, journey_text
-    from joymigrate.report.journey_comment import comment
+    from joymigrate.report.renderers.markdown import shorten
 
     document = to_json(journey)
     target = (report or journey.folder / "report.html").resolve()
@@ -304,7 +305,7 @@ def write_reports(journey: Journey, report: Path | None, ci: Path | None, lang: 
     if ci is not None:
         ci.mkdir(parents=True, exist_ok=True)
         emit(journey_text.junit(document, lang), ci / "junit.xml")
-        emit(comment(document, lang), ci / "summary.md")
+        emit(shorten(journey_text.markdown(document, lang), MOST_COMMENT), ci / "summary.md")
         if (journey.folder / "scan" / "scan.sarif").is_file():  # else the scan itself failed
             emit(sarif(journey), ci / "scan.sarif")
     return target

@@ -19,7 +19,7 @@ from joymigrate.cli._portfolio import rank
 from joymigrate.cli._scanning import ScanView, configure, must_exist, now, pause_searches, run
 from joymigrate.cli._why import explain_place
 from joymigrate.errors import Exit, JoyError
-from joymigrate.language import Language
+from joymigrate.language import Language, speaking
 
 if TYPE_CHECKING:
     from joymigrate.config import Config
@@ -208,8 +208,7 @@ def render(
     result: ScanResult, view: ScanView, terminal: bool, texts: Mapping[str, Any] | None = None
 ) -> str:
     """The result in its format and language; `texts` come with a JSON document."""
-    from joymigrate.report import csv, github, json_, md, sarif, text
-    from joymigrate.report.html import scan as page
+    from joymigrate.report import csv, github, json_, renderers, sarif, scan_document, text
     from joymigrate.report.result import translate
 
     result = translate(result, Language(view.lang, texts))
@@ -217,10 +216,10 @@ def render(
         color = view.output is None and use_color(sys.stdout)
         summary = terminal and not view.quiet
         return text.render(result, terminal=terminal, color=color, summary=summary)
-    if view.format == "md":
-        return md.render(result, view.lang)
-    if view.format == "html":
-        return page.render(result, view.lang, now())
+    if view.format in ("md", "html"):
+        with speaking(Language(view.lang)):
+            document = scan_document.describe(result, now())
+            return renderers.render(document, view.format, most=scan_document.MOST)
     if view.format == "github":
         return github.render(result)
     if view.format == "csv":

@@ -13,9 +13,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from joymigrate.report.journey_comment import MOST, comment
+from joymigrate.cli.migrate import MOST_COMMENT
 from joymigrate.report.journey_sarif import merge
-from joymigrate.report.journey_text import junit
+from joymigrate.report.journey_text import junit, markdown
+from joymigrate.report.renderers.markdown import shorten
 from tests.report.sarif_schema import LOG
 
 REPOSITORY = Path(__file__).parents[2]
@@ -111,11 +112,11 @@ def test_sarif_tells_what_only_running_the_program_could_tell(project: Path) -> 
 
 def test_a_comment_fits_whatever_a_step_had_to_say(project: Path) -> None:
     document = the_journey(project)
-    assert comment(document).startswith("## ")
+    assert markdown(document).startswith("## ")
     for one in document["journey"]:
         one["help"], one["status"] = "a line of a long log\n" * 2000, "stopped"
-    text = comment(document)
-    assert MOST - 100 < len(text) <= MOST
+    text = shorten(markdown(document), MOST_COMMENT)
+    assert MOST_COMMENT - 200 < len(text) <= MOST_COMMENT
     assert text.count("```") % 2 == 0
     assert text.index("| rehearse") < text.index("a line of a long log") or "| " in text[:2000]
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from joymigrate.language import Language, speaking
 from joymigrate.model import Edit, Finding, Rule, Scan, Style, Tier
-from joymigrate.report.result import ScanResult
+from joymigrate.report import renderers, scan_document
+from joymigrate.report.result import ScanResult, translate
 from joymigrate.rewrite.excerpts import Excerpts
 from joymigrate.rewrite.readiness import assess
 
@@ -55,6 +57,13 @@ def result_of(
     return ScanResult(
         scan, assess(scan, None, rules), rules, Excerpts(root), folder or root, **fields
     )
+
+
+def shown(result: ScanResult, form: str, lang: str = "en", when: str = "") -> str:
+    """A scan's document in a format."""
+    with speaking(Language(lang)):
+        document = scan_document.describe(translate(result, Language(lang)), when)
+        return renderers.render(document, form, most=scan_document.MOST)
 
 
 def write(root: Path, files: Mapping[str, str]) -> Path:

@@ -15,11 +15,10 @@ import pytest
 
 from joymigrate.model import Finding, Tier
 from joymigrate.report.html import page as page_module
-from joymigrate.report.html import scan
 from joymigrate.report.html.page import BarPart, Html, Page, Section, bar, code, escape, table
 from joymigrate.report.labels import Labels
 from joymigrate.rewrite.rules import AREAS as RULE_AREAS
-from tests.report.build import result_of, site, write
+from tests.report.build import result_of, shown, site, write
 
 VOID = {"meta", "input", "link", "br", "hr", "img"}
 
@@ -68,7 +67,7 @@ def sample(root: Path, evil: str = "") -> str:
         ),
         lines=3,
     )
-    return scan.render(found, "en", "today")
+    return shown(found, "html", "en", "today")
 
 
 def data_of(page: str) -> dict[str, object]:
@@ -118,7 +117,7 @@ def test_the_summary_needs_no_script(tmp_path: Path) -> None:
 
 def test_labels_are_chinese_on_request(tmp_path: Path) -> None:
     root = write(tmp_path, {"a.py": "x.cuda()\n"})
-    page = scan.render(result_of(root, site(root, "a.py", ".cuda()", ".npu()")), "zh", "")
+    page = shown(result_of(root, site(root, "a.py", ".cuda()", ".npu()")), "html", "zh", "")
     assert '<html lang="zh-CN">' in page
     assert "迁移就绪度" in page
     assert "设备接口" in page
@@ -130,14 +129,14 @@ def test_every_area_of_the_rules_has_a_chinese_name() -> None:
 
 
 def test_an_empty_scan_has_a_page_too(tmp_path: Path) -> None:
-    page = scan.render(result_of(tmp_path), "en", "")
+    page = shown(result_of(tmp_path), "html", "en", "")
     outline(page)
     assert "Nothing to do" in page
 
 
 def test_long_lines_are_cut(tmp_path: Path) -> None:
     root = write(tmp_path, {"a.py": "x.cuda();" + "y" * 100_000 + "\n"})
-    page = scan.render(result_of(root, site(root, "a.py", ".cuda()", ".npu()")), "en", "")
+    page = shown(result_of(root, site(root, "a.py", ".cuda()", ".npu()")), "html", "en", "")
     assert len(page) < 60_000
 
 
@@ -153,18 +152,18 @@ def test_the_frame_escapes_what_is_not_markup() -> None:
 
 
 def test_a_bar_speaks_its_figures() -> None:
-    shown = bar(
+    drawn = bar(
         [BarPart(3, "safe", "safe"), BarPart(1, "by hand", "report"), BarPart(0, "none", "plain")]
     )
-    assert 'aria-label="safe 3, by hand 1, none 0"' in shown
-    assert "width:75.00%" in shown
-    assert shown.count("<i ") == 2
+    assert 'aria-label="safe 3, by hand 1, none 0"' in drawn
+    assert "width:75.00%" in drawn
+    assert drawn.count("<i ") == 2
 
 
 def test_a_table_sorts_by_numbers_not_by_their_text() -> None:
-    shown = table(["name", "minutes"], [["a", ("1.5 h", 90.0)], ["b", 1000]], right=(1,))
-    assert 'data-key="90.0">1.5 h<' in shown
-    assert 'data-key="1000">1,000<' in shown
+    drawn = table(["name", "minutes"], [["a", ("1.5 h", 90.0)], ["b", 1000]], right=(1,))
+    assert 'data-key="90.0">1.5 h<' in drawn
+    assert 'data-key="1000">1,000<' in drawn
 
 
 STYLE = (Path(page_module.__file__).parent / "page.css").read_text(encoding="utf-8")
@@ -238,7 +237,7 @@ def test_ten_thousand_findings_are_drawn_on_demand(tmp_path: Path) -> None:
 
 def drawn(root: Path, findings: list[Finding], script: str = "") -> str:
     """The document after its scripts ran in Chromium, and after one more step of a reader."""
-    shown = scan.render(result_of(root, *findings), "en", "")
+    shown = shown(result_of(root, *findings), "html", "en", "")
     if script:  # the page's own policy would refuse it
         shown = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", shown)
         event = "document.querySelector('#filters').dispatchEvent(new Event('input'))"

@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from joymigrate.model import Tier
-from joymigrate.report import md
 from joymigrate.report.renderers import markdown
-from tests.report.build import result_of, site, write
+from tests.report.build import result_of, shown, site, write
 
 
 def test_the_comment_has_summary_manual_list_and_details(tmp_path: Path) -> None:
@@ -19,32 +18,47 @@ def test_the_comment_has_summary_manual_list_and_details(tmp_path: Path) -> None
         site(root, "a.py", "flash", rule="JM200", area="kernels", weight=60.0,
              message="no *kernel* | here", reason="`a|b`"),
     )  # fmt: skip
-    assert md.render(found) == (
-        "## Migration readiness: cuda → chip\n"
+    text = shown(found, "md").partition("\n\n")[2]
+    assert text == (
+        "cuda → chip, direct style\n"
         "\n"
-        "**50%** automatic, **50%** with --unsafe; Effort: 60 min\n"
+        "## Summary\n"
         "\n"
-        "| Area | Sites | safe | to review | by hand | Effort |\n"
-        "| --- | ---: | ---: | ---: | ---: | --- |\n"
-        "| device | 1 | 1 | 0 | 0 | 12 s |\n"
-        "| kernels | 1 | 0 | 0 | 1 | 60 min |\n"
+        "- automatic: **50%** (50% with --unsafe)\n"
+        "- Sites: **2** (1 Files; 1 files read)\n"
+        "- to review: **0** (written with --unsafe)\n"
+        "- by hand: **1** (60 min)\n"
+        "- Effort: **60 min** (an estimate)\n"
+        "\n"
+        "safe 1, to review 0, by hand 1\n"
         "\n"
         "Statements about the chip: 2 documented, 0 rehearsed, 0 measured.\n"
         "\n"
-        "### Work by hand, the heaviest first\n"
+        "## By area\n"
         "\n"
-        "| Rule | What | Sites | Files | Effort |\n"
-        "| --- | --- | ---: | ---: | --- |\n"
-        "| JM200 | no \\*kernel\\* \\| here: `flash` | 1 | 1 | 60 min |\n"
+        "| Area | Sites | safe | to review | by hand | Effort |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: |\n"
+        "| device | 1 | 1 | 0 | 0 | 12 s |\n"
+        "| kernels | 1 | 0 | 0 | 1 | 60 min |\n"
         "\n"
-        "<details><summary><code>a.py</code>: 2 sites</summary>\n"
+        "## Work by hand, the heaviest first\n"
         "\n"
-        "- line 1: **JM101** (safe) the origin's device\n"
-        "  ```diff\n"
-        "  -x.cuda()\n"
-        "  +x.npu()\n"
-        "  ```\n"
-        "- line 2: **JM200** (by hand) no \\*kernel\\* | here (`a|b`)\n"
+        "| Rule | What | Area | Sites | Files | Effort |\n"
+        "| --- | --- | --- | ---: | ---: | ---: |\n"
+        "| JM200 | no \\*kernel\\* \\| here<br>`flash` | kernels | 1 | 1 | 60 min |\n"
+        "\n"
+        "## Findings\n"
+        "\n"
+        "<details><summary>a.py: 2 sites</summary>\n"
+        "\n"
+        "- line 1: JM101 (safe) the origin's device\n"
+        "\n"
+        "```diff\n"
+        "-x.cuda()\n"
+        "+x.npu()\n"
+        "```\n"
+        "\n"
+        "- line 2: JM200 (by hand) no \\*kernel\\* | here (`a|b`)\n"
         "\n"
         "</details>\n"
         "\n"
@@ -53,22 +67,22 @@ def test_the_comment_has_summary_manual_list_and_details(tmp_path: Path) -> None
 
 
 def test_an_empty_scan_says_so(tmp_path: Path) -> None:
-    assert md.render(result_of(tmp_path)).endswith("Nothing to do: no cuda site (1 file read).\n")
+    assert shown(result_of(tmp_path), "md").endswith("Nothing to do: no cuda site (1 file read).\n")
 
 
 def test_a_long_comment_stays_below_the_limit_of_github(tmp_path: Path) -> None:
     files = {f"f{number}.py": "x.cuda()\n" for number in range(900)}
     root = write(tmp_path, files)
     found = result_of(root, *(site(root, name, ".cuda()", ".npu()") for name in files))
-    comment = md.render(found)
+    comment = shown(found, "md")
     assert len(comment) < 65_536
-    assert "more files are left out here" in comment
+    assert "The rest is left out here" in comment
     assert comment.count("<details>") == comment.count("</details>")
 
 
 def test_labels_are_chinese_on_request(tmp_path: Path) -> None:
     root = write(tmp_path, {"a.py": "x.cuda()\n"})
-    comment = md.render(result_of(root, site(root, "a.py", ".cuda()", ".npu()")), "zh")
+    comment = shown(result_of(root, site(root, "a.py", ".cuda()", ".npu()")), "md", "zh")
     assert "迁移就绪度" in comment
     assert "| 设备接口 | 1 | 1 | 0 | 0 | 12 秒 |" in comment
 
@@ -76,7 +90,7 @@ def test_labels_are_chinese_on_request(tmp_path: Path) -> None:
 def test_code_with_backticks_gets_a_longer_fence(tmp_path: Path) -> None:
     root = write(tmp_path, {"a.py": "x = '```'; y.cuda()\n"})
     one = site(root, "a.py", ".cuda()", ".npu()", tier=Tier.UNSAFE)
-    assert "  ````diff\n" in md.render(result_of(root, one))
+    assert "\n````diff\n" in shown(result_of(root, one), "md")
 
 
 def test_an_odd_backtick_does_not_swallow_the_rest() -> None:
@@ -87,4 +101,4 @@ def test_an_odd_backtick_does_not_swallow_the_rest() -> None:
 def test_a_path_is_no_markup(tmp_path: Path) -> None:
     root = write(tmp_path, {"a.py": "x.cuda()\n"})
     one = replace(site(root, "a.py", "x.cuda()"), path="<b>&.py")
-    assert "<code>&lt;b&gt;&amp;.py</code>" in md.render(result_of(root, one))
+    assert "<summary>&lt;b&gt;&amp;.py: 1 site</summary>" in shown(result_of(root, one), "md")

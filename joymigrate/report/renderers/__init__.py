@@ -14,6 +14,11 @@ RENDERERS: Mapping[str, Callable[[BlockDocument], str]] = {
 }
 
 
-def render(document: BlockDocument, form: str) -> str:
-    """The document in one of the formats of `RENDERERS`, in the language that is spoken."""
+def render(document: BlockDocument, form: str, most: int | None = None) -> str:
+    """The document in one of the formats of `RENDERERS`, in the language that is spoken.
+
+    Markdown of more than `most` characters is cut: it is a comment somewhere.
+    """
+    if form == "md":
+        return markdown.render(document, most)
     return RENDERERS[form](document)

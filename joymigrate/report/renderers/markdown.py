@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator, Sequence
 
@@ -27,6 +28,7 @@ from joymigrate.report.blocks import (
 from joymigrate.report.renderers.words import cut_rows, plain
 
 MARKUP = re.compile(r"[\\*_\[\]#~]")
+CUT = "… The rest is left out here: it would be too long."
 MOST_ROWS = 200
 ROOM = 100  # characters for the ends of what a cut leaves open
 
@@ -42,18 +44,20 @@ def render(document: BlockDocument, most: int | None = None) -> str:
             lines += [f"## {escape(tell(chapter.title))}", "", *body]
     closing = "\n\n".join(escape(tell(line)) for line in document.closing)
     text = "\n".join(lines).rstrip("\n") + "\n"
-    if most is not None and len(text) + len(closing) > most:
+    if most is not None:
         text = shorten(text, most - len(closing))
     return f"{text}\n{closing}\n" if closing else text
 
 
 def shorten(text: str, most: int) -> str:
-    """Text up to a line's end, with whatever was open there closed."""
+    """Text of at most `most` characters, cut at a line's end, with what was open there closed."""
+    if len(text) <= most:
+        return text
     kept = text[: most - ROOM].rpartition("\n")[0]
     fences = re.findall(r"(?m)^ *(`{3,})", kept)
     kept += f"\n{fences[-1]}" if len(fences) % 2 else ""
     left = kept.count("<details>") - kept.count("</details>")
-    return f"{kept}\n{'</details>' * left}\n\n…\n"
+    return f"{kept}\n{'</details>' * left}\n\n{tell(CUT)}\n"
 
 
 def draw_all(blocks: Sequence[Block]) -> Iterator[str]:
@@ -88,7 +92,7 @@ def draw(block: Block) -> Iterator[str]:
             if more:
                 yield from ("", escape(more))
         case Fold(title, blocks):
-            yield from (f"<details><summary>{escape(tell(title))}</summary>", "")
+            yield from (f"<details><summary>{html.escape(tell(title))}</summary>", "")
             yield from draw_all(blocks)
             yield "</details>"
         case Scripted(_, others):
