@@ -36,7 +36,7 @@ def test_without_a_format_the_files_ending_or_the_terminal_decides(
     joy("scan", ".", "--format", "json", "-o", "scan.json", "--exclude", "scan.json")
     assert joy("report", "scan.json").out.startswith("<!doctype html>")
     joy("report", "scan.json", "-o", "scan.md")
-    assert Path("scan.md").read_text().startswith("## Migration readiness")
+    assert Path("scan.md").read_text().startswith("# Migration readiness")
     joy("report", "scan.json", "-o", "scan.sarif.json")
     assert "runs" in json.loads(Path("scan.sarif.json").read_text())
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
