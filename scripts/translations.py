@@ -25,7 +25,8 @@ CODE = Path(joymigrate.__file__).parent
 UNTRANSLATABLE = Path(__file__).with_name("untranslatable.txt")
 # What reports are made of.
 PACKAGES = [
-    "blame", "rewrite", "chips/relation.py", "report/text.py", "report/md.py", "report/result.py",
+    "blame", "rewrite", "chips/relation.py", "report/text.py",
+    "report/scan_document.py", "report/result.py",
     "report/sarif.py", "report/github.py", "report/rewriting.py", "report/advice.py",
     "report/coverage.py",
     "report/verdict_text.py", "report/verdict.py", "report/renderers",

@@ -43,6 +43,13 @@ class CellStack:
 
 
 @dataclass(frozen=True, slots=True)
+class CodeRow:
+    """A cell: pieces of source side by side."""
+
+    pieces: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class CellBar:
     """A cell: parts of a whole, on pages alone; other formats leave out a column of them."""
 
@@ -66,7 +73,19 @@ class FilterLink:
     by: str = "rule"  # or "text"
 
 
-Cell = str | int | float | Badge | Code | Amount | CellStack | CellBar | CellFold | FilterLink
+Cell = (
+    str
+    | int
+    | float
+    | Badge
+    | Code
+    | CodeRow
+    | Amount
+    | CellStack
+    | CellBar
+    | CellFold
+    | FilterLink
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from joymigrate.report.blocks import (
     CellStack,
     Chapter,
     Code,
+    CodeRow,
     FilterLink,
     Fold,
     Listing,
@@ -141,8 +142,8 @@ def work_table(result: ScanResult, items: Iterable[RuleEffort], say: Labels) -> 
     """Work by hand, one row per rule, with its reason folded away."""
     rows: list[list[Cell]] = []
     for item in items:
-        shown = [Code(f"{text} × {n:,}" if n > 1 else text) for text, n in item.samples]
-        what: list[Cell] = [item.title, *shown]
+        pieces = [f"{text} × {n:,}" if n > 1 else text for text, n in item.samples]
+        what: list[Cell] = [item.title, *([CodeRow(pieces)] if pieces else ())]
         rule = result.rules.get(item.rule)
         if rule is not None and rule.why:
             what.append(CellFold(say("why"), " ".join(rule.why.split()), rule.reference or ""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 from joymigrate.language import current_language, tell
@@ -15,6 +16,7 @@ from joymigrate.report.blocks import (
     CellFold,
     CellStack,
     Code,
+    CodeRow,
     FilterLink,
     Fold,
     Listing,
@@ -34,6 +36,7 @@ from joymigrate.report.labels import Labels
 from joymigrate.report.renderers.words import NUMBER, cut_rows
 
 MOST_ROWS = 20_000
+BLOCKS = ("<div", "<details")
 
 
 def render(document: BlockDocument) -> str:
@@ -113,7 +116,10 @@ def draw_cell(cell: Cell) -> Html:
         case Code(text):
             return Html(f"<code>{page.escape(text)}</code>")
         case CellStack(cells):
-            return Html("<br>".join(map(draw_cell, cells)))
+            return stack_markup(map(draw_cell, cells))
+        case CodeRow(pieces):
+            shown = " ".join(f"<code>{page.escape(piece)}</code>" for piece in pieces)
+            return Html(f'<div class="samples">{shown}</div>')
         case CellBar(parts):
             return page.bar(parts)
         case CellFold(title, text, address):
@@ -126,6 +132,16 @@ def draw_cell(cell: Cell) -> Html:
         case str():
             return page.code(tell(cell))
     return page.escape(cell.shown if isinstance(cell, Amount) else cell)
+
+
+def stack_markup(parts: Iterable[str]) -> Html:
+    """Parts one below the other; those that are blocks break the line by themselves."""
+    lines = list(parts)
+    made = lines[:1]
+    for before, one in itertools.pairwise(lines):
+        whole = one.startswith(BLOCKS) or before.startswith(BLOCKS)
+        made.append(one if whole else f"<br>{one}")
+    return Html("".join(made))
 
 
 def draw_link(reference: str) -> Html:

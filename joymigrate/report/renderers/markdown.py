@@ -14,6 +14,7 @@ from joymigrate.report.blocks import (
     Cell,
     CellStack,
     Code,
+    CodeRow,
     Fold,
     Listing,
     Paragraph,
@@ -123,6 +124,8 @@ def draw_cell(cell: Cell) -> str:
     match cell:
         case Code(text):
             return f"`{' '.join(text.replace('`', chr(39)).split())}`" if text.strip() else ""
+        case CodeRow(pieces):
+            return ", ".join(draw_cell(Code(piece)) for piece in pieces)
         case CellStack(cells):
             return "<br>".join(filter(None, map(draw_cell, cells)))
         case Badge() | str():

@@ -11,6 +11,7 @@ from joymigrate.report.blocks import (
     CellFold,
     CellStack,
     Code,
+    CodeRow,
     FilterLink,
     TableBlock,
 )
@@ -27,6 +28,8 @@ def plain(cell: Cell) -> str:
             pass
         case CellStack(cells):
             return "; ".join(filter(None, map(plain, cells)))
+        case CodeRow(pieces):
+            said = ", ".join(pieces)
         case CellBar() | CellFold():
             return ""
         case str():
