@@ -67,7 +67,9 @@ def plant(norm: Any, channels: Any, times: float, *linears: Any) -> None:
 
 def errors(model: Path, samples: Any, scheme: str, *, search: bool) -> tuple[list[float], float]:
     """Every layer's own error, and the divergence of the outputs in nats."""
-    from joymigrate.run.train.quantise import QuantiseOptions, judge, quantise
+    from joymigrate.run.train.quantise.options import QuantiseOptions
+    from joymigrate.run.train.quantise.verdict import judge
+    from joymigrate.run.train.quantise.work import quantise
 
     seen, held, _ = samples.split()
     out = model.parent / "out"
@@ -86,7 +88,7 @@ def main() -> int:
     arguments = parser.parse_args()
     import torch
 
-    from joymigrate.run.train.quantise import read_samples
+    from joymigrate.run.train.quantise.data import read_samples
 
     torch.set_num_threads(1)  # small products are slower on several
     missed = False

@@ -71,7 +71,10 @@ def command(
     from joymigrate.extras import need
 
     need("train", "torch", "transformers", what="quantising")
-    from joymigrate.run.train.quantise import QuantiseOptions, judge, quantise, read_samples
+    from joymigrate.run.train.quantise.data import read_samples
+    from joymigrate.run.train.quantise.options import QuantiseOptions
+    from joymigrate.run.train.quantise.verdict import judge
+    from joymigrate.run.train.quantise.work import quantise
 
     view = _verdicts.check_view(report, lang)
     options = QuantiseOptions(

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from joymigrate.run.train.formats.first_rows import GOLDEN, mix
+
 Ints = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint64]
 ROUNDS = 4  # of the Feistel network; four give a pseudo-random permutation (Luby and Rackoff, 1988)
@@ -128,9 +130,5 @@ def feistel(values: Bits, half: int, seed: int, epoch: int) -> Bits:
 
 
 def mix_bits(values: Bits) -> Bits:
-    """The finaliser of SplitMix64 (Steele, Lea and Flood, 2014); wraps around at 64 bits."""
-    values = values + np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    found: Bits = values ^ (values >> np.uint64(31))
-    return found
+    """SplitMix64's first number from each of `values` as its state."""
+    return mix(values + GOLDEN)

@@ -125,7 +125,7 @@ def test_rows_of_unpublished_ids_depend_on_the_id_alone() -> None:
 
 
 def test_they_are_those_that_the_tables_start_from() -> None:
-    from joymigrate.run.train.tables.initialise import UniformRows
+    from joymigrate.run.train.formats.first_rows import UniformRows
 
     initial = {"name": "uniform", "low": -0.1, "high": 0.3, "seed": 9, "table": "item"}
     ids = torch.tensor([7, -1, 2**62, 0])

@@ -12,13 +12,13 @@ import json
 import os
 import re
 import shutil
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from joymigrate.errors import JoyError
 from joymigrate.files import replace_file, sync_file, sync_folder
+from joymigrate.run.train.formats.first_rows import UniformRows
 
 SCHEMA, LATEST_SCHEMA = "joymigrate.version/1", "joymigrate.latest/1"
 MANIFEST, LATEST = "manifest.json", "latest"
@@ -460,32 +460,5 @@ def initial_rows(initial: Mapping[str, Any], ids: Any, dim: int) -> Any:
 
     if initial["name"] == "zero":
         return torch.zeros(len(ids), dim)
-    seed = initial["seed"] ^ zlib.crc32(initial["table"].encode())
-    return uniform_rows(ids, dim, initial["low"], initial["high"], seed)
-
-
-def uniform_rows(ids: Any, dim: int, low: float, high: float, seed: int) -> Any:
-    """Uniform numbers in [low, high) from (seed, id, column), float32 [N, dim].
-
-    SplitMix64 (Steele, Lea and Flood, 2014): the id's output with the seed's mixed in starts a
-    generator, whose outputs 1 … dim give the columns by their 24 upper bits.
-    """
-    import numpy as np
-    import torch
-
-    golden = np.uint64(0x9E3779B97F4A7C15)
-    start = finalise(np.array([seed & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64) + golden)
-    keys = finalise(np.ascontiguousarray(ids, dtype=np.int64).view(np.uint64) + start)
-    numbers = np.arange(1, dim + 1, dtype=np.uint64) * golden
-    bits = finalise(keys[:, None] + numbers[None])
-    share = (bits >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)
-    return torch.from_numpy(np.float32(low) + share * np.float32(high - low))
-
-
-def finalise(values: Any) -> Any:
-    """SplitMix64's output function on uint64; wraps around at 64 bits."""
-    import numpy as np
-
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+    about = (initial["table"], dim, initial["low"], initial["high"], initial["seed"])
+    return torch.from_numpy(UniformRows(*about).rows(ids))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.formats import TensorFolder
+from joymigrate.run.train.formats.tensors import TensorFolder
 
 
 class LastLayerReached(Exception):

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from joymigrate.errors import JoyError
 from joymigrate.run import kernels
-from joymigrate.run.train.formats import Int8Linear, Linear, QuantisedReader, open_quantised
+from joymigrate.run.train.formats.open import QuantisedReader, open_quantised
+from joymigrate.run.train.formats.stored_linears import Int8Linear, Linear
 from joymigrate.run.train.quantise.data import CalibrationSamples
 from joymigrate.run.train.quantise.skeleton import Skeleton, run_layer
 from joymigrate.verify.model import (

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.formats import FormatWriter, Linear, open_quantised
+from joymigrate.run.train.formats.open import open_quantised
+from joymigrate.run.train.formats.stored_linears import Linear
+from joymigrate.run.train.formats.write import FormatWriter
 from joymigrate.run.train.quantise import awq, smooth
 from joymigrate.run.train.quantise.data import CalibrationSamples
 from joymigrate.run.train.quantise.groups import LinearGroup, find_groups

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from joymigrate.run.train.formats.first_rows import Ids, hash_ids, uniform
 from joymigrate.run.train.tables.configs import AdmissionRule
 from joymigrate.run.train.tables.hash_index import HashIndex
-from joymigrate.run.train.tables.initialise import Ids, hash_ids, uniform
 
 Seen = npt.NDArray[np.int64]
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.run.train.formats.first_rows import UniformRows
 from joymigrate.run.train.tables.configs import TableConfig, TableOptions
-from joymigrate.run.train.tables.initialise import UniformRows
 
 Options = TableOptions | Mapping[str, TableOptions] | None
 

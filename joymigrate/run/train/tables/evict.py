@@ -7,9 +7,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from joymigrate.run.train.formats.first_rows import Ids
 from joymigrate.run.train.tables.configs import Eviction
 from joymigrate.run.train.tables.hash_index import Places
-from joymigrate.run.train.tables.initialise import Ids
 
 
 class Sightings(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from joymigrate.run.train.tables.initialise import Ids, hash_ids
+from joymigrate.run.train.formats.first_rows import Ids, hash_ids
 
 EMPTY, REMOVED = -1, -2  # instead of a slot
 SMALLEST = 1024

@@ -22,11 +22,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from joymigrate.errors import JoyError
+from joymigrate.run.train.formats.first_rows import Ids
 from joymigrate.run.train.tables.bags import make_bags
 from joymigrate.run.train.tables.exchange import Fetched, second_backward
 from joymigrate.run.train.tables.failures import AgreedError
 from joymigrate.run.train.tables.hash_index import Places
-from joymigrate.run.train.tables.initialise import Ids
 from joymigrate.run.train.tables.planner import TablePart
 from joymigrate.run.train.tables.questions import (
     KEYS,

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from joymigrate.errors import JoyError
+from joymigrate.run.train.formats.first_rows import Ids
 from joymigrate.run.train.tables.bags import Bags, make_bags
 from joymigrate.run.train.tables.hash_index import Places
-from joymigrate.run.train.tables.initialise import Ids
 from joymigrate.run.train.tables.jagged import to_offsets
 from joymigrate.run.train.tables.keyed_jagged import KeyedJaggedTensor
 from joymigrate.run.train.tables.table import Table

@@ -29,8 +29,8 @@ from torch import Tensor, nn
 
 from joymigrate.errors import JoyError
 from joymigrate.files import replace_file, sync_file
+from joymigrate.run.train.formats.first_rows import Ids
 from joymigrate.run.train.tables.hash_index import ABSENT, Places
-from joymigrate.run.train.tables.initialise import Ids
 from joymigrate.run.train.tables.optimisers import collections_of
 from joymigrate.run.train.tables.remote_rows import ShardedExchange
 from joymigrate.run.train.tables.row_storage import MappedTensor, make_mapped, open_mapped
@@ -413,7 +413,7 @@ def export_rows(folder: Path, target: Path) -> list[Path]:
 
 def export_table(rows: SavedRows, path: Path) -> int:
     """Weights, and a dynamic table's ids, by chunks; returns the rows. `OSError` without space."""
-    from joymigrate.run.train.tables.initialise import UniformRows
+    from joymigrate.run.train.formats.first_rows import UniformRows
 
     about, dynamic = rows.about, rows.about["dynamic"]
     count, columns = len(rows.ids) if dynamic else about["rows"], about["columns"]

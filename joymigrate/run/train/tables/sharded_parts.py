@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from joymigrate.run.train.formats.first_rows import Ids, hash_ids
 from joymigrate.run.train.tables.bags import Bags
 from joymigrate.run.train.tables.hash_index import Places
-from joymigrate.run.train.tables.initialise import Ids, hash_ids
 
 OWNER_SEED = 0x5EED  # another hash than that of the owner's own index
 

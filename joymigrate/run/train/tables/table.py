@@ -23,12 +23,12 @@ from torch import Tensor
 
 from joymigrate.errors import JoyError
 from joymigrate.run import kernels
+from joymigrate.run.train.formats.first_rows import Ids, UniformRows
 from joymigrate.run.train.tables.admission import IdCounter
 from joymigrate.run.train.tables.bags import Bags
 from joymigrate.run.train.tables.configs import AdmissionRule, TableOptions
 from joymigrate.run.train.tables.evict import choose_victims
 from joymigrate.run.train.tables.hash_index import ABSENT, HashIndex, Identity, Places
-from joymigrate.run.train.tables.initialise import Ids, UniformRows
 from joymigrate.run.train.tables.lock import TableLock
 from joymigrate.run.train.tables.row_optimiser import RowOptimiser
 from joymigrate.run.train.tables.stores import RowFormat, open_store

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from joymigrate.run.train.formats.first_rows import Ids
 from joymigrate.run.train.tables.hash_index import Places
-from joymigrate.run.train.tables.initialise import Ids
 
 
 @dataclass

@@ -12,8 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.formats import FormatWriter, Int4Linear, Int8Linear, open_quantised
-from joymigrate.run.train.formats.stored_linears import Linear, join_linears, pack, unpack
+from joymigrate.run.train.formats.open import open_quantised
+from joymigrate.run.train.formats.stored_linears import (
+    Int4Linear,
+    Int8Linear,
+    Linear,
+    join_linears,
+    pack,
+    unpack,
+)
+from joymigrate.run.train.formats.write import FormatWriter
 
 CONFIG = {"model_type": "llama"}
 

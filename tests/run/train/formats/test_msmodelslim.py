@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.formats import Int8Linear, TensorFolder, open_quantised
 from joymigrate.run.train.formats.msmodelslim import pack_scales, unpack_scales
+from joymigrate.run.train.formats.open import open_quantised
+from joymigrate.run.train.formats.stored_linears import Int8Linear
+from joymigrate.run.train.formats.tensors import TensorFolder
 
 FILES = Path(__file__).parent / "msmodelslim"
 LAYER = "model.layers.0"

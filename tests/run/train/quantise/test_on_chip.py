@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from joymigrate.run.train.quantise import QuantiseOptions, quantise, read_samples
+from joymigrate.run.train.quantise.data import read_samples
+from joymigrate.run.train.quantise.options import QuantiseOptions
+from joymigrate.run.train.quantise.work import quantise
 from tests.run.serve.engine.models import prompts
 from tests.run.serve.engine.test_on_chip import PROGRAM, on_cpu
 from tests.run.train.quantise.models import samples, tiny

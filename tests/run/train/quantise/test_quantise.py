@@ -12,15 +12,13 @@ import torch
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.load import load_engine
 from joymigrate.run.serve.engine.types import EngineOptions, Request
-from joymigrate.run.train.formats import Int8Linear, TensorFolder, open_quantised
-from joymigrate.run.train.quantise import (
-    CalibrationSamples,
-    QuantisationResult,
-    QuantiseOptions,
-    judge,
-    quantise,
-    read_samples,
-)
+from joymigrate.run.train.formats.open import open_quantised
+from joymigrate.run.train.formats.stored_linears import Int8Linear
+from joymigrate.run.train.formats.tensors import TensorFolder
+from joymigrate.run.train.quantise.data import CalibrationSamples, read_samples
+from joymigrate.run.train.quantise.options import QuantiseOptions
+from joymigrate.run.train.quantise.verdict import judge
+from joymigrate.run.train.quantise.work import QuantisationResult, quantise
 from tests.run.serve.engine.models import drain, greedy, prompts, save, tokens
 from tests.run.train.formats.test_msmodelslim import FILES
 from tests.run.train.quantise.models import samples, tiny

@@ -33,7 +33,7 @@ def load_model(
     """The model: the decoder where the family is one of its own, else through transformers."""
     from joymigrate.run.serve.engine.models.decoder import DecoderModel
     from joymigrate.run.serve.engine.quantised import quantised_reader
-    from joymigrate.run.train.formats import open_quantised
+    from joymigrate.run.train.formats.open import open_quantised
 
     spec, reason = describe(raw) if not options.generic else (None, "asked for transformers")
     if spec is not None:

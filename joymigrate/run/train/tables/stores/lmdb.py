@@ -12,8 +12,8 @@ from torch import Tensor
 
 from joymigrate import extras
 from joymigrate.errors import JoyError
+from joymigrate.run.train.formats.first_rows import Ids
 from joymigrate.run.train.tables.hash_index import Places
-from joymigrate.run.train.tables.initialise import Ids
 from joymigrate.run.train.tables.stores.store import RowFormat, copy_error
 
 FIRST_BYTES = 1 << 26

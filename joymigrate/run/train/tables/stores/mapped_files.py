@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from joymigrate.errors import JoyError
+from joymigrate.run.train.formats.first_rows import Ids
 from joymigrate.run.train.tables.hash_index import Places
-from joymigrate.run.train.tables.initialise import Ids
 from joymigrate.run.train.tables.stores.store import RowFormat, copy_error
 
 NUMBERS = itertools.count()  # of this process's files
