@@ -38,7 +38,7 @@ def train(
     engine: str | None = typer.Option(
         None,
         "--engine",
-        help="Let another trainer run the job: swift, llamafactory, mindspeed.",
+        help="Let another trainer run the job: swift, llamafactory, trl, verl.",
     ),
     render: bool = typer.Option(False, "--render", help="With --engine: show, don't run."),
 ) -> int:

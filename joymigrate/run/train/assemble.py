@@ -15,14 +15,14 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train import build, compress, flops, group, optimise, probes, records, tokenizer
 from joymigrate.run.train.checkpoint import Checkpointer
 from joymigrate.run.train.data_state import DataPiece, pieces_of
-from joymigrate.run.train.feed import BatchFeed, JoinedSamples
+from joymigrate.run.train.feed import BatchFeed, JoinedSamples, StepFeed
 from joymigrate.run.train.job import Job, check_warmup, data_files, micro_size
 from joymigrate.run.train.logs import TrainingLog
-from joymigrate.run.train.loop import LoopParts, StepFeed
+from joymigrate.run.train.loop import LoopParts
 from joymigrate.run.train.models import ModelSource, adapt, unwrap
 from joymigrate.run.train.order import SampleOrder
 from joymigrate.run.train.parallel import lay_out
-from joymigrate.run.train.run_folder import ALIGNMENT, CHECKPOINTS, RunFolder
+from joymigrate.run.train.run_folder import ALIGNMENT, CHECKPOINTS, QUIET, RunFolder
 from joymigrate.run.train.runner import runner_for
 from joymigrate.run.train.tasks import Task, TaskContext, find
 from joymigrate.run.train.tasks.task import SampleSource
@@ -84,7 +84,7 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> LoopPar
             steps,
             tensorboard=logging.tensorboard,
             port=logging.prometheus,
-            quiet=bool(os.environ.get("JOYMIGRATE_TRAIN_QUIET")),
+            quiet=bool(os.environ.get(QUIET)),
         )
         folder.report(
             steps=steps,
@@ -139,7 +139,7 @@ class AssembledSource:
     """Where the samples come from, and how many there are."""
 
     samples: int
-    feed: StepFeed
+    feed: StepFeed[Any]
     by_epoch: bool = False  # whether the last step of an epoch is smaller
     again: int = 0  # samples that were seen once more before the data grew
 

@@ -7,12 +7,14 @@ import itertools
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.order import SampleOrder
 from joymigrate.run.train.tasks import Task
 from joymigrate.run.train.tasks.task import SampleSource
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,61 @@ class JoinedSamples:
         return part.weight(inside)
 
 
-class BatchFeed:
-    """Portions by stream position. The next one is made while the present one is used."""
+class StepFeed(Generic[Made]):
+    """Gives a rank its share of the step at a position, and prepares the next one meanwhile."""
+
+    def __init__(self) -> None:
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="feed")
+        self.ahead: tuple[int, Future[Made]] | None = None
+
+    def make(self, position: int) -> Made:
+        """Read and collate the portion at a position."""
+        raise NotImplementedError
+
+    def prepare(self, position: int, following: int | None) -> Made:
+        """What `make` gives for `position`; for `following` it begins now."""
+        ahead, self.ahead = self.ahead, None
+        found = ahead[1].result() if ahead is not None else None
+        if found is None or ahead is None or ahead[0] != position:
+            found = self.make(position)
+        if following is not None:
+            self.ahead = (following, self.pool.submit(self.make, following))
+        return found
+
+    def take(self, position: int, following: int | None) -> RankShare:
+        """The portion at `position`; `following` is prepared meanwhile."""
+        raise NotImplementedError
+
+    def after(self, position: int) -> int:
+        """The position behind the step at `position`."""
+        raise NotImplementedError
+
+    def identity(self) -> dict[str, Any]:
+        """What the order of samples depends on; see data_state.py."""
+        raise NotImplementedError
+
+    def samples_at(self, position: int) -> list[int]:
+        """The samples of the step at a position, over all processes, where they have numbers."""
+        return []
+
+    def state(self, position: int) -> dict[str, Any] | None:
+        """What a checkpoint keeps beside the position; nothing where the order follows from it."""
+        return None
+
+    def restore(self, document: Any) -> None:
+        """Go on where a checkpoint stands."""
+
+    def figures(self) -> dict[str, float]:
+        """What there is to tell of a step beside its loss."""
+        return {}
+
+    def close(self) -> None:
+        """Stop preparing."""
+        self.pool.shutdown(wait=True, cancel_futures=True)
+
+
+class BatchFeed(StepFeed[RankShare]):
+    """Portions by stream position, of samples that have numbers."""
 
     def __init__(
         self,
@@ -69,22 +124,14 @@ class BatchFeed:
         ranks: int,
         data: Mapping[str, Any] | None = None,
     ) -> None:
+        super().__init__()
         self.task, self.samples, self.order = task, samples, order
         self.size, self.micro, self.rank, self.ranks = size, micro, rank, ranks
         self.data = dict(data or {})
-        self.pool = ThreadPoolExecutor(1, thread_name_prefix="feed")
-        self.ahead: tuple[int, Future[RankShare]] | None = None
 
     def take(self, position: int, following: int | None) -> RankShare:
         """The portion at `position`; `following` is prepared meanwhile."""
-        if self.ahead is not None and self.ahead[0] == position:
-            found = self.ahead[1].result()
-        else:
-            found = self.make(position)
-        self.ahead = None
-        if following is not None:
-            self.ahead = (following, self.pool.submit(self.make, following))
-        return found
+        return self.prepare(position, following)
 
     def make(self, position: int) -> RankShare:
         """Read and collate one portion."""
@@ -108,23 +155,8 @@ class BatchFeed:
         return [int(index) for index in self.order.at(position, self.size)]
 
     def identity(self) -> dict[str, Any]:
-        """What the order of samples depends on; see data_state.py."""
+        """The pieces of the data that the order runs over."""
         return self.data
-
-    def state(self, position: int) -> dict[str, Any] | None:
-        """What a checkpoint keeps beside the position: nothing, the order is a function of it."""
-        return None
-
-    def figures(self) -> dict[str, float]:
-        """Nothing to tell of a step beside its loss."""
-        return {}
-
-    def restore(self, document: Any) -> None:
-        """Nothing to go back to."""
-
-    def close(self) -> None:
-        """Stop preparing."""
-        self.pool.shutdown(wait=True, cancel_futures=True)
 
 
 def move_batch(batch: Batch, device: Any) -> Batch:

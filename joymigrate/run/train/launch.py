@@ -22,7 +22,7 @@ from joymigrate.run.train import gate, group, worker
 from joymigrate.run.train.assemble import steps_of
 from joymigrate.run.train.data_state import has_grown
 from joymigrate.run.train.job import Job, check_batch, check_communication
-from joymigrate.run.train.run_folder import ACCEPT_DATA, CHECKPOINTS, RunFolder, passing_on
+from joymigrate.run.train.run_folder import ACCEPT_DATA, CHECKPOINTS, QUIET, RunFolder, passing_on
 
 MONITOR_S = 0.1  # how often the agent looks at its workers
 SHUTDOWN_S = 5  # what a worker has to end in when another one died
@@ -45,7 +45,7 @@ class LaunchOptions:
 
 def launch(job: Job, start: LaunchOptions, tell: Callable[[str], None]) -> int:
     """Run a job to its end; the exit code as in worker.py."""
-    with set_variable(worker.QUIET, start.quiet), set_variable(ACCEPT_DATA, start.accept_data):
+    with set_variable(QUIET, start.quiet), set_variable(ACCEPT_DATA, start.accept_data):
         return start_run(job, start, tell)
 
 

@@ -6,13 +6,13 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train import gradients, optimise
 from joymigrate.run.train.checkpoint import Checkpointer
 from joymigrate.run.train.data_state import check_rows
-from joymigrate.run.train.feed import RankShare
+from joymigrate.run.train.feed import StepFeed
 from joymigrate.run.train.flops import StepFlops
 from joymigrate.run.train.group import barrier
 from joymigrate.run.train.guard import GuardAction, SpikeGuard
@@ -36,7 +36,7 @@ class LoopParts:
     laid: ParallelModel
     runner: StepRunner
     optimiser: Any
-    feed: StepFeed
+    feed: StepFeed[Any]
     keeper: Checkpointer
     folder: RunFolder
     work: StepFlops
@@ -60,19 +60,6 @@ class TrainingState:
     skipped: list[int] = field(default_factory=list)  # positions left out after a rollback
     scale: float = 65536.0
     rows: dict[str, Any] | None = None  # where the sample engine stands
-
-
-class StepFeed(Protocol):
-    """Gives a rank its share of the step at a position."""
-
-    def take(self, position: int, following: int | None) -> RankShare: ...
-    def after(self, position: int) -> int: ...
-    def samples_at(self, position: int) -> list[int]: ...
-    def identity(self) -> dict[str, Any]: ...
-    def state(self, position: int) -> dict[str, Any] | None: ...
-    def figures(self) -> dict[str, float]: ...
-    def restore(self, document: Any) -> None: ...
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from joymigrate.schema import read
 JOB, METRICS, STATUS, STOP = "job.json", "metrics.jsonl", "status.json", "stop"
 CHECKPOINTS, MODEL, BOARD = "checkpoints", "model", "tensorboard"
 SAMPLES = "samples"
+QUIET = "JOYMIGRATE_TRAIN_QUIET"  # set: no progress
 ACCEPT_DATA = "JOYMIGRATE_TRAIN_ACCEPT_DATA"  # set: go on with data that changed
 LEFT_OUT = "left_out.jsonl"  # samples of steps that led astray
 PUBLISHED = "published"  # versions of a model that learns from a stream

@@ -21,10 +21,9 @@ from joymigrate.device import leave_group
 from joymigrate.errors import Exit, JoyError
 from joymigrate.run.train import group
 from joymigrate.run.train.job import Job
-from joymigrate.run.train.run_folder import ASK_TO_STOP, MODEL, RunFolder, RunHeldError
+from joymigrate.run.train.run_folder import ASK_TO_STOP, MODEL, QUIET, RunFolder, RunHeldError
 
 ALONE_S = 20.0  # what a worker without its launcher has to save and end in
-QUIET = "JOYMIGRATE_TRAIN_QUIET"  # set: no progress
 
 
 def say(line: str) -> None:

@@ -84,17 +84,6 @@ def test_llamafactory_gets_yaml_and_a_description_of_the_data(tmp_path: Path) ->
     assert Path(data["file_name"]) == (tmp_path / "text.jsonl").resolve()
 
 
-def test_mindspeed_gets_its_layout(tmp_path: Path) -> None:
-    task = {"name": "sft", "weights": "mcore", "tokens": "data/x"}
-    changes = {"layout": {"tp": 2, "pp": 2}, "batch": {"size": 8, "micro": 2}}
-    made = engine_command.render(engines.find("mindspeed"), loaded(tmp_path, task=task, **changes))
-    told = options(made.command)
-    assert made.command[:3] == ("torchrun", "--nproc_per_node", "4")
-    assert told["--tensor-model-parallel-size"] == told["--pipeline-model-parallel-size"] == "2"
-    assert (told["--micro-batch-size"], told["--global-batch-size"]) == ("2", "8")
-    assert any("architecture" in line for line in made.left_out)
-
-
 @pytest.mark.parametrize(
     ("engine", "changes", "expected"),
     [
@@ -106,7 +95,6 @@ def test_mindspeed_gets_its_layout(tmp_path: Path) -> None:
             "starts from a model folder",
         ),
         ("llamafactory", {"layout": {"fsdp": 2}}, "sharding wants"),
-        ("mindspeed", {}, r"task\.weights is missing"),
     ],
 )
 def test_what_an_engine_cannot_do_is_an_error(
@@ -127,13 +115,12 @@ def test_what_an_engine_is_not_told_is_said(
     assert "swift is not told: comm.dtype" in err
 
 
-@pytest.mark.parametrize("engine", ["swift", "llamafactory", "mindspeed", "verl", "trl"])
+@pytest.mark.parametrize("engine", ["swift", "llamafactory", "verl", "trl"])
 def test_every_key_of_a_job_is_told_or_named(tmp_path: Path, engine: str) -> None:
     """Each key is set apart from its default: what no engine asks for is named, and only that."""
-    task = {"llamafactory": "sft", "swift": "sft", "mindspeed": "pretrain", "trl": "dpo"}
+    task = {"llamafactory": "sft", "swift": "sft", "trl": "dpo"}
     kept: dict[str, Any] = {"name": task.get(engine, "grpo")}
     kept |= {"reward": "reward.py:f"} if engine == "verl" else {}
-    kept |= {"weights": "mcore", "tokens": "x"} if engine == "mindspeed" else {}
     (tmp_path / "reward.py").write_text("def f(completion): return 0.0\n")
     (tmp_path / "text.jsonl").write_text('{"text": "a", "prompt": "a", "messages": []}\n')
     changes: dict[str, dict[str, Any]] = {
@@ -321,7 +308,7 @@ def test_verl_accepts_what_is_rendered(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", engines.names())
 def test_jobs_over_features_are_not_rendered(tmp_path: Path, engine: str) -> None:
-    task = {"verl": "grpo", "trl": "dpo", "mindspeed": "sft"}.get(engine, "dpo")
+    task = {"verl": "grpo", "trl": "dpo"}.get(engine, "dpo")
     made = loaded(tmp_path, task=task, data={"train": "a.parquet", "schema": "features.yaml"})
     with pytest.raises(JoyError, match="schema of features"):
         engine_command.render(engines.find(engine), made)

@@ -102,7 +102,7 @@ def deepspeed_or_fsdp(job: Job) -> str | None:
         raise JoyError(
             f"this engine does not split layers: layout {job.layout.name}",
             where="layout",
-            help="use dp or fsdp, or --engine mindspeed",
+            help="use dp or fsdp; without --engine joymigrate splits layers itself",
         )
     return "fsdp2" if job.layout.fsdp > 1 else None
 
@@ -186,9 +186,40 @@ def not_told(job: Job, read: set[str]) -> tuple[str, ...]:
     )
 
 
-def adam(job: Job) -> dict[str, Any]:
-    """The optimiser as transformers' TrainingArguments name it."""
-    if job.optimiser.name != "adamw":
-        return {"optim": job.optimiser.name}
-    first, second = job.optimiser.betas
-    return {"adam_beta1": first, "adam_beta2": second, "adam_epsilon": job.optimiser.eps}
+def training_arguments(job: Job) -> dict[str, Any]:
+    """A job's keys as transformers' TrainingArguments call them; most trainers build on these."""
+    count = figures(job)
+    told = {
+        "output_dir": str(job.run_folder.resolve()),
+        "per_device_train_batch_size": count["micro"],
+        "gradient_accumulation_steps": count["accumulate"],
+        "learning_rate": job.optimiser.lr,
+        "weight_decay": job.optimiser.weight_decay,
+        "max_grad_norm": job.optimiser.clip,
+        "lr_scheduler_type": job.schedule.name,
+        "warmup_steps": job.schedule.warmup,
+        "save_steps": job.checkpoint.every or 10**9,
+        "save_total_limit": job.checkpoint.keep,
+        "logging_steps": job.logging.every,
+        "seed": job.seed,
+        "bf16": job.dtype == "bfloat16",
+        "fp16": job.dtype == "float16",
+        "gradient_checkpointing": job.model.recompute,
+    }
+    if job.optimiser.name == "adamw":
+        first, second = job.optimiser.betas
+        told |= {"adam_beta1": first, "adam_beta2": second, "adam_epsilon": job.optimiser.eps}
+    else:
+        told["optim"] = job.optimiser.name
+    key = "max_steps" if job.steps else "num_train_epochs"
+    return {**told, key: job.steps or job.epochs or 1}
+
+
+def adapter(job: Job, *names: str) -> dict[str, Any]:
+    """Rank, scale, dropout and layers of LoRA under an engine's own names; nothing without it."""
+    if job.method.name != "lora":
+        return {}
+    method = job.method
+    return dict(
+        zip(names, (method.rank, method.alpha, method.dropout, method.targets), strict=True)
+    )

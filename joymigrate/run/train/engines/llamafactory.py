@@ -15,9 +15,9 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train.engines.engine_command import (
     RenderedCommand,
     TrainerEngine,
-    adam,
+    adapter,
     deepspeed_or_fsdp,
-    figures,
+    training_arguments,
 )
 from joymigrate.run.train.job import Job
 
@@ -45,7 +45,6 @@ COLUMNS: dict[str, Any] = {
 def render(job: Job) -> RenderedCommand:
     """The command with its YAML and the description of the data."""
     stage = STAGES[job.task.name]
-    count = figures(job)
     folder = job.run_folder.resolve() / "llamafactory"
     packs = job.data.packing and stage in ("pt", "sft")
     options: dict[str, Any] = {
@@ -59,38 +58,16 @@ def render(job: Job) -> RenderedCommand:
         "cutoff_len": job.data.max_length,
         "packing": packs,
         "neat_packing": packs and stage == "sft",  # documents of a row stay apart
-        "output_dir": str(job.run_folder.resolve()),
-        "per_device_train_batch_size": count["micro"],
-        "gradient_accumulation_steps": count["accumulate"],
-        "learning_rate": job.optimiser.lr,
-        **adam(job),
-        "weight_decay": job.optimiser.weight_decay,
-        "max_grad_norm": job.optimiser.clip,
-        "lr_scheduler_type": job.schedule.name,
-        "warmup_steps": job.schedule.warmup,
-        "save_steps": job.checkpoint.every or 10**9,
-        "save_total_limit": job.checkpoint.keep,
-        "logging_steps": job.logging.every,
-        "seed": job.seed,
-        "bf16": job.dtype == "bfloat16",
-        "fp16": job.dtype == "float16",
-        "disable_gradient_checkpointing": not job.model.recompute,
+        **training_arguments(job),
+        **adapter(job, "lora_rank", "lora_alpha", "lora_dropout", "lora_target"),
     }
+    options["disable_gradient_checkpointing"] = not options.pop("gradient_checkpointing")
+    if "lora_target" in options:
+        options["lora_target"] = ",".join(options["lora_target"]) or "all"
     if job.task.name in ("orpo", "simpo"):
         options["pref_loss"] = job.task.name
     if "beta" in job.task.options:
         options["pref_beta"] = job.task.options["beta"]
-    if job.method.name == "lora":
-        options |= {
-            "lora_rank": job.method.rank,
-            "lora_alpha": job.method.alpha,
-            "lora_dropout": job.method.dropout,
-            "lora_target": ",".join(job.method.targets) or "all",
-        }
-    if job.steps:
-        options["max_steps"] = job.steps
-    else:
-        options["num_train_epochs"] = job.epochs or 1
     if deepspeed_or_fsdp(job):
         raise JoyError(
             "its sharding wants an accelerate or DeepSpeed file that a job does not describe",
@@ -102,10 +79,8 @@ def render(job: Job) -> RenderedCommand:
         path: yaml.safe_dump({k: v for k, v in options.items() if v is not None}, sort_keys=False),
         folder / "dataset_info.json": json.dumps(describe_data(job, stage), indent=1) + "\n",
     }
-    several = count["processes"] > 1
-    environment = (
-        {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": str(count["processes"])} if several else {}
-    )
+    several = {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": str(job.layout.world)}
+    environment = several if job.layout.world > 1 else {}
     left: tuple[str, ...] = ()
     if stage != "pt" and options["template"] is None:
         left = ("chat template (it parses the tokenizer's; task.template names one of its own)",)

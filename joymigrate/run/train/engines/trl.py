@@ -16,9 +16,10 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train.engines.engine_command import (
     RenderedCommand,
     TrainerEngine,
-    adam,
+    adapter,
     deepspeed_or_fsdp,
     figures,
+    training_arguments,
 )
 from joymigrate.run.train.job import Job
 from joymigrate.run.train.tasks.grpo import ELSEWHERE, Grpo
@@ -64,33 +65,13 @@ def render(job: Job) -> RenderedCommand:
         "model_name_or_path": str(job.path(str(job.model.path)).resolve()),
         "dtype": job.dtype,
         "datasets": [{"path": "json", "data_files": data}],
-        "output_dir": str(job.run_folder.resolve()),
-        "per_device_train_batch_size": count["micro"],
-        "gradient_accumulation_steps": count["accumulate"],
-        "learning_rate": job.optimiser.lr,
-        **adam(job),
-        "weight_decay": job.optimiser.weight_decay,
-        "max_grad_norm": job.optimiser.clip,
-        "lr_scheduler_type": job.schedule.name,
-        "warmup_steps": job.schedule.warmup,
-        "save_steps": job.checkpoint.every or 10**9,
-        "save_total_limit": job.checkpoint.keep,
-        "logging_steps": job.logging.every,
-        "seed": job.seed,
-        "bf16": job.dtype == "bfloat16",
-        "fp16": job.dtype == "float16",
-        "gradient_checkpointing": job.model.recompute,
+        **training_arguments(job),
         "report_to": "none",
-        **({"max_steps": job.steps} if job.steps else {"num_train_epochs": job.epochs or 1}),
+        **adapter(job, "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules"),
     }
-    if job.method.name == "lora":
-        told |= {
-            "use_peft": True,
-            "lora_r": job.method.rank,
-            "lora_alpha": job.method.alpha,
-            "lora_dropout": job.method.dropout,
-            "lora_target_modules": list(job.method.targets) or ["all-linear"],
-        }
+    if "lora_target_modules" in told:
+        named = list(told["lora_target_modules"]) or ["all-linear"]
+        told |= {"use_peft": True, "lora_target_modules": named}
     files: dict[Path, str] = {}
     environment: dict[str, str] = {}
     left: list[str] = []

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from joymigrate.errors import Exit, JoyError
 from joymigrate.extras import need
 from joymigrate.run.train.reinforcement.writers import ATTEMPT, NAMESPACE, Answers, ours
-from joymigrate.run.train.run_folder import RunFolder, passing_on
+from joymigrate.run.train.run_folder import QUIET, RunFolder, passing_on
 
 if TYPE_CHECKING:
     from joymigrate.run.train.job import Job
@@ -172,9 +172,7 @@ def watch_actors(
             NAMESPACE: space,
             ATTEMPT: str(attempt),
             "JOYMIGRATE_TRAIN_WRITERS": str(writers),
-            **{
-                name: os.environ[name] for name in ("JOYMIGRATE_TRAIN_QUIET",) if name in os.environ
-            },
+            **({QUIET: os.environ[QUIET]} if QUIET in os.environ else {}),
         }
         if world > 1:
             given |= {"MASTER_ADDR": host, "MASTER_PORT": str(port), "WORLD_SIZE": str(world)}

@@ -8,11 +8,10 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
-from joymigrate.run.train.feed import RankShare
+from joymigrate.run.train.feed import RankShare, StepFeed
 from joymigrate.run.train.samples.balance import Balancer
 from joymigrate.run.train.samples.batch import SampleBatch, join_batches
 from joymigrate.run.train.samples.position import (
@@ -65,8 +64,8 @@ class PreparedPortion:
     balance: tuple[float, float] | None
 
 
-class SampleFeed:
-    """Portions by the number of rows consumed; the next one is made while one is used."""
+class SampleFeed(StepFeed[PreparedPortion]):
+    """Portions by the number of rows consumed."""
 
     def __init__(
         self,
@@ -80,6 +79,7 @@ class SampleFeed:
         balancer: Balancer | None = None,
         copies: int = 1,
     ) -> None:
+        super().__init__()
         self.copies = copies  # processes that take the same rows
         self.balancer = balancer
         self.balance: tuple[float, float] | None = None  # imbalance before and after, this step
@@ -88,8 +88,6 @@ class SampleFeed:
         self.known = {0: begin(rows.order.rows, ranks)}
         self.stream: RowStream | None = None
         self.next_row = -1  # where the stream stands
-        self.pool = ThreadPoolExecutor(1, thread_name_prefix="feed")
-        self.ahead: tuple[int, Future[PreparedPortion]] | None = None
         self.skipped: dict[str, int] = {}
         self.started, self.read = time.monotonic(), 0
 
@@ -107,10 +105,6 @@ class SampleFeed:
         """The number of rows: a position counts them."""
         return {"samples": self.rows.order.rows}
 
-    def samples_at(self, position: int) -> list[int]:
-        """Rows have no numbers over all files: their position says which they are."""
-        return []
-
     def state(self, position: int) -> dict[str, Any]:
         """What a checkpoint keeps."""
         return {**self.known[position].document(), "skipped": dict(self.skipped)}
@@ -127,15 +121,7 @@ class SampleFeed:
 
     def take(self, position: int, following: int | None) -> RankShare:
         """The portion at `position`; `following` is prepared meanwhile."""
-        if self.ahead is not None and self.ahead[0] == position:
-            ready = self.ahead[1].result()
-        else:
-            if self.ahead is not None:
-                self.ahead[1].result()
-            ready = self.make(position)
-        self.ahead = None
-        if following is not None:
-            self.ahead = (following, self.pool.submit(self.make, following))
+        ready = self.prepare(position, following)
         for reason, count in ready.skipped.items():
             self.skipped[reason] = self.skipped.get(reason, 0) + count
         self.balance = ready.balance
@@ -199,6 +185,6 @@ class SampleFeed:
 
     def close(self) -> None:
         """Stop preparing."""
-        self.pool.shutdown(wait=True, cancel_futures=True)
+        super().close()
         self.close_stream()
         self.readers.close()

@@ -6,7 +6,9 @@ Shapes: B sequences, T values in all. `values` [T, ...], `weights` [T] or None, 
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,6 +16,9 @@ from torch import Tensor
 from joymigrate.errors import JoyError
 from joymigrate.run import kernels
 from joymigrate.run.kernels.ops.jagged_padded import padded_gather
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 def to_offsets(lengths: Tensor) -> Tensor:
@@ -80,6 +85,18 @@ class Sequences:
         """Offsets where they are known already."""
         return self._offsets
 
+    def each(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """The same with every tensor changed."""
+        made = copy.copy(self)
+        for name in ("_values", "_weights", "_lengths", "_offsets"):
+            tensor = getattr(self, name)
+            setattr(made, name, None if tensor is None else change(tensor))
+        return made
+
+    def pin_memory(self) -> Self:
+        """The same in page-locked memory."""
+        return self.each(lambda tensor: tensor.pin_memory())
+
     def record_stream(self, stream: Any) -> None:
         """Tell the allocator that `stream` uses the tensors."""
         for item in (self._values, self._weights, self._lengths, self._offsets):
@@ -144,18 +161,10 @@ class JaggedTensor(Sequences):
 
     def to(self, device: torch.device, non_blocking: bool = False) -> JaggedTensor:
         """The same on another device."""
-        values = self._values.to(device, non_blocking=non_blocking)
-        weights = move(self._weights, device, non_blocking)
-        lengths = move(self._lengths, device, non_blocking)
-        return JaggedTensor(values, weights, lengths, move(self._offsets, device, non_blocking))
+        return self.each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def __repr__(self) -> str:
         return f"JaggedTensor({len(self.lengths())} sequences, {len(self._values)} values)"
-
-
-def move(tensor: Tensor | None, device: torch.device, non_blocking: bool) -> Tensor | None:
-    """A tensor on another device; None stays None."""
-    return None if tensor is None else tensor.to(device, non_blocking=non_blocking)
 
 
 def pad(values: Tensor, offsets: Tensor, length: int | None, fill: float) -> Tensor:

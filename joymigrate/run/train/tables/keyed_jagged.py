@@ -7,15 +7,18 @@ its own (repeated ones are left out), and `inverse_indices` say which of them ea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.run.train.tables.jagged import JaggedTensor, Sequences, move
+from joymigrate.run.train.tables.jagged import JaggedTensor, Sequences
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class KeyedJaggedTensor(Sequences):
@@ -316,48 +319,26 @@ class KeyedJaggedTensor(Sequences):
 
     def flatten_lengths(self) -> KeyedJaggedTensor:
         """The same with lengths of one axis."""
-        return KeyedJaggedTensor(
-            self._keys, self._values, self._weights, self.lengths().view(-1), stride=self._stride,
-            stride_per_key=self._uneven, inverse_indices=self._inverse,
-        )  # fmt: skip
+        made = self.each(lambda tensor: tensor)
+        made._lengths = self.lengths().view(-1)
+        return made
 
     def to(
         self, device: torch.device, non_blocking: bool = False, dtype: torch.dtype | None = None
     ) -> KeyedJaggedTensor:
         """The same on another device; `dtype` changes the weights'."""
-        weights = move(self._weights, device, non_blocking)
-        return KeyedJaggedTensor(
-            self._keys,
-            self._values.to(device, non_blocking=non_blocking),
-            weights.to(dtype) if weights is not None and dtype is not None else weights,
-            move(self._lengths, device, non_blocking),
-            move(self._offsets, device, non_blocking),
-            self._stride,
-            stride_per_key=self._uneven,
-            length_per_key=self._length_per_key,
-            offset_per_key=self._offset_per_key,
-            inverse_indices=self._moved_inverse(device, non_blocking),
-        )
+        made = self.each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        if made._weights is not None and dtype is not None:
+            made._weights = made._weights.to(dtype)
+        return made
 
-    def _moved_inverse(
-        self, device: torch.device, non_blocking: bool
-    ) -> tuple[list[str], Tensor] | None:
-        if self._inverse is None:
-            return None
-        return self._inverse[0], self._inverse[1].to(device, non_blocking=non_blocking)
-
-    def pin_memory(self) -> KeyedJaggedTensor:
-        """The same in page-locked memory."""
-
-        def pin(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else tensor.pin_memory()
-
-        return KeyedJaggedTensor(
-            self._keys, self._values.pin_memory(), pin(self._weights), pin(self._lengths),
-            pin(self._offsets), self._stride, stride_per_key=self._uneven,
-            length_per_key=self._length_per_key, offset_per_key=self._offset_per_key,
-            inverse_indices=self._inverse,
-        )  # fmt: skip
+    def each(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """The same keys with every tensor changed; without what was fetched for them."""
+        made = super().each(change)
+        made.prepared = None
+        if self._inverse is not None:
+            made._inverse = self._inverse[0], change(self._inverse[1])
+        return made
 
     def __repr__(self) -> str:
         return (

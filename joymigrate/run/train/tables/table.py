@@ -31,9 +31,9 @@ from joymigrate.run.train.tables.evict import choose_victims
 from joymigrate.run.train.tables.hash_index import ABSENT, HashIndex, Identity, Places
 from joymigrate.run.train.tables.lock import TableLock
 from joymigrate.run.train.tables.row_optimiser import RowOptimiser
-from joymigrate.run.train.tables.stores import RowFormat, open_store
+from joymigrate.run.train.tables.stores import RowFormat, RowStore, open_store
 from joymigrate.run.train.tables.table_shape import TableShape, Ticket
-from joymigrate.run.train.tables.tiers import CacheStore, ResidentRows, RowCache, RowTier
+from joymigrate.run.train.tables.tiers import CacheStore, ResidentRows, RowCache
 
 CHUNK = 65536  # rows at a time where a whole table is read
 FIRST_SLOTS = 1024
@@ -68,7 +68,7 @@ class Table:
         self.version = 1
         self.removed: list[tuple[int, Ids]] = []  # version, evicted ids
         self.ignored = 0  # sightings of ids without a row
-        self.tier = self._open_tier()
+        self.tier: ResidentRows | RowCache = self._open_tier()
         self._clear()
 
     @property
@@ -76,11 +76,11 @@ class Table:
         """The table's name."""
         return self.shape.name
 
-    def _open_tier(self) -> RowTier:
+    def _open_tier(self) -> ResidentRows | RowCache:
         options = self.options
         if options.cache_rows is None:
             return ResidentRows(self.form, self.device, self.first_rows)
-        store = open_store(
+        store: RowStore = open_store(
             options.store, self._store_name(), self.form,
             **({"patience_s": options.redis_patience_s} if "redis" in options.store[:6] else {}),
         )  # fmt: skip

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -53,25 +52,6 @@ class CacheFigures:
     def rate(self) -> float:
         """Share of hits, 0 before the first row."""
         return self.hits / max(1, self.hits + self.misses)
-
-
-class RowTier(Protocol):
-    """What a table needs of either."""
-
-    weights: Tensor
-    state: Tensor
-    lock: TableLock
-    figures: CacheFigures
-
-    def reserve(self, slots: int) -> None: ...
-    def lines(self, ids: Ids, slots: Places, counts: Counts, fresh: Fresh) -> Places: ...
-    def release(self, lines: Places, changed: bool) -> None: ...
-    def drop(self, slots: Places) -> None: ...
-    def remove(self, ids: Ids, slots: Places) -> None: ...
-    def read(self, ids: Ids, slots: Places, fresh: Fresh) -> tuple[Tensor, Tensor]: ...
-    def load(self, ids: Ids, slots: Places, weights: Tensor, state: Tensor) -> None: ...
-    def flush(self) -> None: ...
-    def close(self) -> None: ...
 
 
 class ResidentRows:
@@ -319,7 +299,7 @@ def with_first(
     return weights, state
 
 
-class CacheStore:
+class CacheStore(RowStore):
     """A `RowCache` in host memory as the store of the cache on the device."""
 
     def __init__(self, cache: RowCache) -> None:

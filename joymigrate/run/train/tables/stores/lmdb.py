@@ -14,12 +14,12 @@ from joymigrate import extras
 from joymigrate.errors import JoyError
 from joymigrate.run.train.formats.first_rows import Ids
 from joymigrate.run.train.tables.hash_index import Places
-from joymigrate.run.train.tables.stores.store import RowFormat, copy_error
+from joymigrate.run.train.tables.stores.store import OutsideStore, RowFormat
 
 FIRST_BYTES = 1 << 26
 
 
-class LmdbStore:
+class LmdbStore(OutsideStore):
     """One environment for each table."""
 
     def __init__(self, form: RowFormat, folder: str, table: str) -> None:
@@ -27,32 +27,26 @@ class LmdbStore:
         import lmdb
 
         self.form, self.lmdb = form, lmdb
-        self.path = Path(folder) / table.replace("/", "_")
+        self.where = str(Path(folder) / table.replace("/", "_"))
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            Path(self.where).mkdir(parents=True, exist_ok=True)
             # Durable when flushed: what a crash loses before is the checkpoint's to bring back.
-            self.env: Any = lmdb.open(str(self.path), map_size=FIRST_BYTES, sync=False)
+            self.env: Any = lmdb.open(self.where, map_size=FIRST_BYTES, sync=False)
         except (OSError, lmdb.Error) as error:
             raise self._failed(error) from error
 
     def _failed(self, error: BaseException) -> JoyError:
         return JoyError(
             f"rows can't be kept in LMDB: {error}",
-            where=str(self.path),
+            where=self.where,
             help="free or add space there, or name another folder: store='lmdb:FOLDER'",
         )
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise copy_error(str(self.path))
-
-    def reserve(self, slots: int) -> None:
-        """The store grows when it is written."""
 
     def read(self, ids: Ids, slots: Places) -> tuple[Tensor, Tensor]:
         """Rows by id; one that was written and is gone is an error."""
         with self.env.begin() as transaction:
             found = [transaction.get(key) for key in keys(ids)]
-        return self.form.unpack(all_there(found, ids, str(self.path), self.form))
+        return self.form.unpack(all_there(found, ids, self.where, self.form))
 
     def write(self, ids: Ids, slots: Places, weights: Tensor, state: Tensor) -> None:
         """Replace rows, all or none of them."""

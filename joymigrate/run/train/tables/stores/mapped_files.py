@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,12 +17,12 @@ from torch import Tensor
 from joymigrate.errors import JoyError
 from joymigrate.run.train.formats.first_rows import Ids
 from joymigrate.run.train.tables.hash_index import Places
-from joymigrate.run.train.tables.stores.store import RowFormat, copy_error
+from joymigrate.run.train.tables.stores.store import OutsideStore, RowFormat
 
 NUMBERS = itertools.count()  # of this process's files
 
 
-class MappedStore:
+class MappedStore(OutsideStore):
     """One file, rows packed as weights and state, beside other tables' in a folder."""
 
     def __init__(self, form: RowFormat, folder: str, table: str) -> None:
@@ -31,6 +30,7 @@ class MappedStore:
         # Two tables of one name may be in one folder: a model and a copy of it.
         number = f"{os.getpid()}.{next(NUMBERS)}"
         self.path = Path(folder) / f"{table.replace('/', '_')}.{number}.rows"
+        self.where = str(self.path)
         self.slots = 0
         self.rows = np.zeros((0, form.row_bytes), dtype=np.uint8)
         try:
@@ -39,13 +39,10 @@ class MappedStore:
         except OSError as error:
             raise self._failed(error) from error
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise copy_error(str(self.path))
-
     def _failed(self, error: OSError) -> JoyError:
         return JoyError(
             f"rows can't be kept in a file: {error.strerror}",
-            where=str(self.path),
+            where=self.where,
             help="free or add space there, or name another folder: store='file:FOLDER'",
         )
 
@@ -71,9 +68,6 @@ class MappedStore:
         self.rows[slots, :edge] = weights.contiguous().view(torch.uint8).numpy()
         if self.form.state:
             self.rows[slots, edge:] = state.contiguous().view(torch.uint8).numpy()
-
-    def remove(self, ids: Ids, slots: Places) -> None:
-        """Slots are used again; nothing to do."""
 
     def flush(self) -> None:
         """Write the pages out."""

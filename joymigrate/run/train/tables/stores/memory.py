@@ -7,10 +7,10 @@ from torch import Tensor
 
 from joymigrate.run.train.formats.first_rows import Ids
 from joymigrate.run.train.tables.hash_index import Places
-from joymigrate.run.train.tables.stores.store import RowFormat
+from joymigrate.run.train.tables.stores.store import RowFormat, RowStore
 
 
-class MemoryStore:
+class MemoryStore(RowStore):
     """Two matrices by slot."""
 
     def __init__(self, form: RowFormat) -> None:
@@ -34,12 +34,6 @@ class MemoryStore:
         """Replace rows."""
         at = torch.from_numpy(slots)
         self.weights[at], self.state[at] = weights, state
-
-    def remove(self, ids: Ids, slots: Places) -> None:
-        """Slots are used again; nothing to do."""
-
-    def flush(self) -> None:
-        """Nothing is durable here."""
 
     def close(self) -> None:
         """Let go of the memory."""

@@ -17,21 +17,22 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train.formats.first_rows import Ids
 from joymigrate.run.train.tables.hash_index import Places
 from joymigrate.run.train.tables.stores.lmdb import all_there
-from joymigrate.run.train.tables.stores.store import RowFormat, copy_error
+from joymigrate.run.train.tables.stores.store import OutsideStore, RowFormat
 
 Result = TypeVar("Result")
 PORTION = 4096  # keys in one command: a long one stops the server for everyone
 PAUSE_S = (0.05, 2.0)
 
 
-class RedisStore:
+class RedisStore(OutsideStore):
     """Rows of one table on a server. `patience_s`: how long a server that is away is waited for."""
 
     def __init__(self, form: RowFormat, url: str, table: str, patience_s: float = 30.0) -> None:
         extras.need("rec", "redis", what="rows in Redis")
         import redis
 
-        self.form, self.url, self.table, self.patience_s = form, url, table, patience_s
+        self.form, self.patience_s = form, patience_s
+        self.where = url.rpartition("@")[2]
         self.prefix = f"{table}:".encode()
         self.away = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError)
         self.refused = redis.exceptions.RedisError
@@ -41,13 +42,10 @@ class RedisStore:
             raise self._failed(error) from error
         self._do(self.client.ping)  # now, and not when the cache is full for the first time
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise copy_error(self.url.rpartition("@")[2])
-
     def _failed(self, error: BaseException) -> JoyError:
         return JoyError(
             f"rows can't be kept in Redis: {error}",
-            where=self.url.rpartition("@")[2],
+            where=self.where,
             help="start the server, look at its memory and log, or name another store",
         )
 
@@ -67,9 +65,6 @@ class RedisStore:
     def _keys(self, ids: Ids) -> list[bytes]:
         return [self.prefix + str(number).encode() for number in ids.tolist()]
 
-    def reserve(self, slots: int) -> None:
-        """The server grows by itself."""
-
     def read(self, ids: Ids, slots: Places) -> tuple[Tensor, Tensor]:
         """Rows by id; one that was written and is gone is an error."""
         names = self._keys(ids)
@@ -77,7 +72,7 @@ class RedisStore:
         for at in range(0, len(names), PORTION):
             some = names[at : at + PORTION]
             found += self._do(lambda some=some: self.client.mget(some))  # type: ignore[misc]
-        return self.form.unpack(all_there(found, ids, self.url.rpartition("@")[2], self.form))
+        return self.form.unpack(all_there(found, ids, self.where, self.form))
 
     def write(self, ids: Ids, slots: Places, weights: Tensor, state: Tensor) -> None:
         """Replace rows."""
@@ -92,9 +87,6 @@ class RedisStore:
         for at in range(0, len(names), PORTION):
             some = names[at : at + PORTION]
             self._do(lambda some=some: self.client.unlink(*some))  # type: ignore[misc]
-
-    def flush(self) -> None:
-        """The server decides what it writes to its disk."""
 
     def close(self) -> None:
         """Close the connections."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -59,32 +59,42 @@ def as_bytes(rows: Tensor) -> Tensor:
     return rows.contiguous().view(torch.uint8)
 
 
-def copy_error(where: str) -> JoyError:
-    """A table whose rows lie outside of the process is neither copied nor pickled."""
-    return JoyError(
-        "a table with rows in a file or on a server can't be copied or pickled",
-        where=where,
-        help="keep its rows in memory, or save a checkpoint and open it again",
-    )
+class RowStore:
+    """Rows by slot and id. Only one thread calls a store at a time.
 
+    A store that grows when it is written, or whose rows are durable or gone without a word, leaves
+    `reserve`, `remove`, `flush` or `close` as they are here: they do nothing.
+    """
 
-class RowStore(Protocol):
-    """Rows by slot and id. Only one thread calls a store at a time."""
+    def read(self, ids: Ids, slots: Places) -> tuple[Tensor, Tensor]:
+        """Weights [n, D] and state [n, S] of rows that were written before, on the CPU."""
+        raise NotImplementedError
+
+    def write(self, ids: Ids, slots: Places, weights: Tensor, state: Tensor) -> None:
+        """Replace rows, given on the CPU."""
+        raise NotImplementedError
 
     def reserve(self, slots: int) -> None:
         """Make room for slots below `slots`."""
 
-    def read(self, ids: Ids, slots: Places) -> tuple[Tensor, Tensor]:
-        """Weights [n, D] and state [n, S] of rows that were written before, on the CPU."""
-
-    def write(self, ids: Ids, slots: Places, weights: Tensor, state: Tensor) -> None:
-        """Keep rows, given on the CPU."""
-
     def remove(self, ids: Ids, slots: Places) -> None:
-        """Give rows up."""
+        """Give rows up: their slots are used again."""
 
     def flush(self) -> None:
         """Make everything written durable, where the store is."""
 
     def close(self) -> None:
         """Let go of files and connections."""
+
+
+class OutsideStore(RowStore):
+    """Rows outside of the process, at the place `where`: such a table is not copied or pickled."""
+
+    where: str
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise JoyError(
+            "a table with rows in a file or on a server can't be copied or pickled",
+            where=self.where,
+            help="keep its rows in memory, or save a checkpoint and open it again",
+        )
