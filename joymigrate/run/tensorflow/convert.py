@@ -1,7 +1,8 @@
 """A SavedModel as a folder with a PyTorch module, proven operator by operator.
 
-The original and the module compute one batch; every tensor between is compared. The module's
-folder needs torch, numpy and safetensors alone.
+The original's own signature and the module compute one batch, and their outputs must be equal. So
+must every tensor between, of the graph as it was read: they name the operator that differs. The
+module's folder needs torch, numpy and safetensors alone.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Conversion:
 
     graph: Graph
     tensors: tuple[TensorComparison, ...]
-    outputs: dict[str, float]
+    judged: tuple[TensorComparison, ...]  # the outputs beside those of the signature itself
     rows: int
     guessed: tuple[str, ...]
     parameters: int
@@ -65,13 +66,18 @@ class Conversion:
 
     @property
     def passed(self) -> bool:
-        """Whether every tensor between inputs and outputs is equal."""
-        return bool(self.tensors) and all(each.passed for each in self.tensors)
+        """Whether the signature's outputs and every tensor before them are equal."""
+        return self.first is None
+
+    @property
+    def outputs(self) -> dict[str, float]:
+        """The largest difference of each output."""
+        return {each.node: each.difference for each in self.judged}
 
     @property
     def first(self) -> TensorComparison | None:
         """The first tensor that differs: everything before it is equal."""
-        return next((each for each in self.tensors if not each.passed), None)
+        return next((each for each in (*self.tensors, *self.judged) if not each.passed), None)
 
     def document(self, source: str) -> dict[str, Any]:
         """As JSON."""
@@ -130,22 +136,22 @@ def convert(
     try:
         weights, tables = original.weights(), original.tables()
         written = emit.write(graph, weights)
-        write_folder(output, written, tables, f"{folder.name}, signature {signature}")
         drawn, guessed = given_or_drawn(graph, weights, tables, inputs, seed)
+        wanted = original.signature(drawn)
         theirs = original.run(drawn)
     finally:
         original.close()
-    ours, not_run = run_watched(output, written, drawn)
-    compared = tuple(compare(graph, theirs, ours))
-    by_ref = {each.node: each.difference for each in compared}
-    # An input or a constant that is handed out has no operator; another one was not reached.
-    for node in list_computing(graph):
-        by_ref.update({f"{node.name}:{n}": math.inf for n in node.computed
-                       if f"{node.name}:{n}" not in by_ref})  # fmt: skip
+    write_folder(output, written, tables, f"{folder.name}, signature {signature}")
+    ours, given, not_run = run_watched(output, written, drawn)
     result = Conversion(
         graph,
-        compared,
-        {each.name: by_ref.get(f"{each.ref[0]}:{each.ref[1]}", 0.0) for each in graph.outputs},
+        tuple(compare(graph, theirs, ours)),
+        tuple(
+            compare_values(name, "signature", value, given[name])
+            if name in given
+            else TensorComparison(name, "signature", math.inf, str(ours.get("error")))
+            for name, value in wanted.items()
+        ),
         rows=len(next(iter(drawn.values()))) if drawn else 0,
         guessed=tuple(guessed),
         parameters=sum(written.weights[name].size for name in written.parameters),
@@ -209,9 +215,9 @@ def copy_operators(folder: Path) -> None:
 
 def run_watched(
     output: Path, written: emit.EmittedModule, drawn: Mapping[str, Any]
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Every tensor of the module for a batch, by node and output, and the methods of branches and
-    loops that did not run."""
+) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:
+    """Every tensor of the module for a batch, by node and output; what it gives, by output; and the
+    methods of branches and loops that did not run."""
     import torch
 
     seen: dict[str, Any] = {}
@@ -227,22 +233,27 @@ def run_watched(
         return call
 
     def note(name: str, value: Any) -> None:
-        seen[name] = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
+        seen[name] = on_host(value)
+
+    def on_host(value: Any) -> Any:
+        return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
 
     module = load_watched(output, written)
     names = [method.name for method in written.methods]
     for name in names:
         setattr(module, name, noted(name))
+    found: dict[str, Any] = {}
     given = {
         written.inputs[name]: value if value.dtype == object else torch.from_numpy(value)
         for name, value in drawn.items()
     }
     try:
         with torch.no_grad():
-            module(**given, seen=note)
+            for name, value in module(**given, seen=note).items():
+                found[name] = np.asarray(on_host(value))
     except Exception as error:  # an operator's: the comparison says where it stopped
         seen["error"] = f"{type(error).__name__}: {error}"
-    return seen, tuple(name for name in names if name not in reached)
+    return seen, found, tuple(name for name in names if name not in reached)
 
 
 def load_watched(output: Path, written: emit.EmittedModule) -> Any:

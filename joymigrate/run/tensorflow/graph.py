@@ -89,6 +89,7 @@ class Graph:
     signature: str
     tags: tuple[str, ...]
     trained: Mapping[str, bool]  # by the names of variables; empty where the model does not say
+    given: tuple[SignatureTensor, ...] = ()  # the outputs by the names of the model's own graph
 
     def every(self) -> Iterator[GraphNode]:
         """All nodes, those of bodies too."""
@@ -170,6 +171,7 @@ def read_graph(folder: Path, signature: str = "serving_default") -> Graph:
         signature=signature,
         tags=tuple(meta.meta_info_def.tags),
         trained=trained_variables(meta),
+        given=outputs,
     )
 
 

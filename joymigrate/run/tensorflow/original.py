@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from joymigrate.errors import JoyError
 from joymigrate.run.tensorflow.graph import LOOPS, TABLES, VARIABLES, Graph, GraphNode, Ref, text_of
 
 BY_HANDLE = ("ResourceGather", "LookupTableFindV2", "LookupTableSizeV2")
@@ -106,6 +107,29 @@ class Original:
             return self.read(ref[0])
         return self.session.graph.get_tensor_by_name(text_of(ref))
 
+    def signature(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """What the signature itself gives for one batch, by output. It is asked twice.
+
+        Raises `JoyError` where the answers differ: by a state that it changes, or by chance.
+        """
+        named = self.session.graph.get_tensor_by_name
+        fetches = {each.name: named(text_of(each.ref)) for each in self.graph.given}
+        first, again = (self.session.run(fetches, self.feed(inputs)) for _ in range(2))
+        for name, value in first.items():
+            numbers = np.asarray(value).dtype.kind in "fc"
+            if not np.array_equal(value, again[name], equal_nan=numbers):
+                raise JoyError(
+                    f"the signature gives another '{name}' when it is asked again the same way",
+                    where=f"signature {self.graph.signature}",
+                    help="a state that it changes, or chance, can't be converted: export a "
+                    "signature without it (--signature)",
+                )
+        return {name: np.asarray(value) for name, value in first.items()}
+
+    def feed(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Inputs by the names of their tensors."""
+        return {text_of(each.ref): inputs[each.name] for each in self.graph.inputs}
+
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Every tensor of the flat graph for one batch, by its name with the output's number."""
         self.extend()
@@ -119,8 +143,7 @@ class Original:
                     if tensor.dtype in (self.tf.resource, self.tf.variant):
                         continue
                     fetches[f"{node.name}:{number}"] = tensor
-        feed = {text_of(each.ref): inputs[each.name] for each in self.graph.inputs}
-        found: dict[str, Any] = self.session.run(fetches, feed)
+        found: dict[str, Any] = self.session.run(fetches, self.feed(inputs))
         return {key: np.asarray(value) for key, value in found.items()}
 
 

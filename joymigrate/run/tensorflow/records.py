@@ -19,42 +19,21 @@ from typing import Any
 import numpy as np
 
 from joymigrate.errors import JoyError
+from joymigrate.extras import need
 
 HEAD, FOOT = 12, 4
 MASK = 0xA282EAD8  # record_writer.h: a CRC of data that holds CRCs is weak without it
-POLYNOMIAL = 0x82F63B78  # CRC-32C, reflected
 GZIP = b"\x1f\x8b"
 
 
 @functools.cache
 def crc_function() -> Callable[[bytes], int]:
-    """CRC-32C of google-crc32c, or ours (about a thousandth of its speed) without it."""
-    try:
-        import google_crc32c
-    except ImportError:
-        return slow_crc
+    """CRC-32C."""
+    need("rec", "google_crc32c", what="TFRecord files")
+    import google_crc32c
 
     value: Callable[[bytes], int] = google_crc32c.value
     return value
-
-
-@functools.cache
-def crc_table() -> tuple[int, ...]:
-    """CRC-32C of each byte."""
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value >> 1 ^ (POLYNOMIAL if value & 1 else 0)
-        table.append(value)
-    return tuple(table)
-
-
-def slow_crc(data: bytes) -> int:
-    """CRC-32C, a byte at a time."""
-    table, value = crc_table(), 0xFFFFFFFF
-    for byte in data:
-        value = table[(value ^ byte) & 0xFF] ^ value >> 8
-    return value ^ 0xFFFFFFFF
 
 
 def masked_crc(data: bytes) -> int:

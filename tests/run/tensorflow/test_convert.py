@@ -144,6 +144,26 @@ def test_a_wrong_operator_is_named_and_what_came_before_passes(
     assert not report["passed"]
 
 
+def test_a_model_that_counts_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    """Its graph without the edges that only order it would be equal to itself."""
+
+    class Counting(tf.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen = tf.Variable(0.0)
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+        def serve(self, x: Any) -> Any:
+            self.seen.assign_add(1.0)
+            return {"y": x + self.seen}
+
+    model = Counting()
+    tf.saved_model.save(model, str(tmp_path / "counting"), signatures=model.serve)
+    with pytest.raises(JoyError, match="another 'y' when it is asked again"):
+        convert.convert(tmp_path / "counting", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_all_operators_that_are_missing_are_named_at_once(tmp_path: Path) -> None:
     class Odd(tf.Module):  # type: ignore[misc]
         @tf.function(input_signature=[tf.TensorSpec([3, 3], tf.float32, name="x")])

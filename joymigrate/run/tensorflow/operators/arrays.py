@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,11 +36,6 @@ def text_or_number(function: Binary, text: Binary) -> Binary:
     return call
 
 
-def floor_divide(a: Any, b: Any) -> Any:
-    """Quotients rounded down."""
-    return torch.div(a, b, rounding_mode="floor")
-
-
 def divide_no_nan(a: Any, b: Any) -> Any:
     """Quotients, 0 where the divisor is 0."""
     return torch.where(b == 0, torch.zeros_like(a / b), a / b)
@@ -49,8 +45,14 @@ add = operator("AddV2", "Add")(both(torch.add))
 subtract = operator("Sub")(both(torch.sub))
 multiply = operator("Mul")(both(torch.mul))
 divide = operator("RealDiv")(both(torch.div))
-floor_div = operator("FloorDiv")(both(floor_divide))
+floor_div = operator("FloorDiv")(both(partial(torch.div, rounding_mode="floor")))
 floor_mod = operator("FloorMod")(both(torch.remainder))
+truncate_div = operator("TruncateDiv")(both(partial(torch.div, rounding_mode="trunc")))
+truncate_mod = operator("TruncateMod")(both(torch.fmod))
+x_log_y = operator("Xlogy")(both(torch.xlogy))
+bitwise_and = operator("BitwiseAnd")(both(torch.bitwise_and))
+bitwise_or = operator("BitwiseOr")(both(torch.bitwise_or))
+bitwise_xor = operator("BitwiseXor")(both(torch.bitwise_xor))
 div_no_nan = operator("DivNoNan")(both(divide_no_nan))
 maximum = operator("Maximum")(both(torch.maximum))
 minimum = operator("Minimum")(both(torch.minimum))
@@ -201,54 +203,35 @@ def axes_of(axes: Any, rank: int) -> list[int]:
     return sorted({axis % rank for axis in ints(axes)}) if rank else []
 
 
-@operator("Sum", host=(1,))
-def reduce_sum(x: Tensor, axes: Any, *, keep_dims: bool = False) -> Tensor:
-    """Sums over axes, in the type of x."""
-    over = axes_of(axes, x.ndim)
-    return x.sum(over, keepdim=keep_dims, dtype=x.dtype) if over else x
+def over_axes(reduce: Callable[..., Any]) -> Callable[..., Any]:
+    """A reduction over axes; over none it is the tensor itself."""
+
+    def call(x: Tensor, axes: Any, *, keep_dims: bool = False) -> Any:
+        over = axes_of(axes, x.ndim)
+        return reduce(x, over, keepdim=keep_dims) if over else x
+
+    return call
 
 
-@operator("Mean", host=(1,))
-def reduce_mean(x: Tensor, axes: Any, *, keep_dims: bool = False) -> Tensor:
-    """Means over axes."""
-    over = axes_of(axes, x.ndim)
-    return x.mean(over, keepdim=keep_dims) if over else x
+def same_type_sum(x: Tensor, over: list[int], *, keepdim: bool) -> Tensor:
+    """Sums in the type of x."""
+    return x.sum(over, keepdim=keepdim, dtype=x.dtype)
 
 
-@operator("Max", host=(1,))
-def reduce_max(x: Tensor, axes: Any, *, keep_dims: bool = False) -> Tensor:
-    """The largest over axes."""
-    over = axes_of(axes, x.ndim)
-    return x.amax(over, keepdim=keep_dims) if over else x
-
-
-@operator("Min", host=(1,))
-def reduce_min(x: Tensor, axes: Any, *, keep_dims: bool = False) -> Tensor:
-    """The smallest over axes."""
-    over = axes_of(axes, x.ndim)
-    return x.amin(over, keepdim=keep_dims) if over else x
-
-
-@operator("Prod", host=(1,))
-def reduce_prod(x: Tensor, axes: Any, *, keep_dims: bool = False) -> Tensor:
-    """Products over axes, in the type of x."""
-    for axis in reversed(axes_of(axes, x.ndim)):
-        x = x.prod(axis, keepdim=keep_dims, dtype=x.dtype)
+def same_type_product(x: Tensor, over: list[int], *, keepdim: bool) -> Tensor:
+    """Products in the type of x, axis by axis."""
+    for axis in reversed(over):
+        x = x.prod(axis, keepdim=keepdim, dtype=x.dtype)
     return x
 
 
-@operator("All", host=(1,))
-def reduce_all(x: Tensor, axes: Any, *, keep_dims: bool = False) -> Tensor:
-    """Whether all hold."""
-    over = axes_of(axes, x.ndim)
-    return torch.all(x, over, keepdim=keep_dims) if over else x
-
-
-@operator("Any", host=(1,))
-def reduce_any(x: Tensor, axes: Any, *, keep_dims: bool = False) -> Tensor:
-    """Whether one holds."""
-    over = axes_of(axes, x.ndim)
-    return torch.any(x, over, keepdim=keep_dims) if over else x
+reduce_sum = operator("Sum", host=(1,))(over_axes(same_type_sum))
+reduce_mean = operator("Mean", host=(1,))(over_axes(torch.mean))
+reduce_max = operator("Max", host=(1,))(over_axes(torch.amax))
+reduce_min = operator("Min", host=(1,))(over_axes(torch.amin))
+reduce_prod = operator("Prod", host=(1,))(over_axes(same_type_product))
+reduce_all = operator("All", host=(1,))(over_axes(torch.all))
+reduce_any = operator("Any", host=(1,))(over_axes(torch.any))
 
 
 @operator("ArgMax", host=(1,))

@@ -71,6 +71,28 @@ def sum_unsorted(x: Tensor, segments: Tensor, count: Any) -> Tensor:
     return segment_sum(flat[where >= 0], where[where >= 0], whole(count))
 
 
+@operator("SegmentMax")
+def max_segments(x: Tensor, segments: Tensor) -> Tensor:
+    """The largest by sorted segment, 0 for one without rows."""
+    return segment_max(x, segments, length_of(segments), 0)
+
+
+@operator("UnsortedSegmentMax", host=(2,))
+def max_unsorted(x: Tensor, segments: Tensor, count: Any) -> Tensor:
+    """The largest by segment, the least number there is for one without rows."""
+    flat = x.reshape(-1, *x.shape[segments.ndim :])
+    where = beside(segments, x).reshape(-1)
+    limits = torch.finfo(x.dtype) if x.is_floating_point() else torch.iinfo(x.dtype)
+    return segment_max(flat[where >= 0], where[where >= 0], whole(count), limits.min)
+
+
+def segment_max(rows: Tensor, segments: Tensor, count: int, without: float) -> Tensor:
+    """The largest of rows by segment."""
+    total = torch.full((count, *rows.shape[1:]), without, dtype=rows.dtype, device=rows.device)
+    where = beside(segments, rows).long().reshape(-1, *[1] * (rows.ndim - 1)).expand_as(rows)
+    return total.scatter_reduce(0, where, rows, "amax", include_self=False)
+
+
 @operator("SparseSegmentSum")
 def sum_sparse(x: Tensor, places: Tensor, segments: Tensor) -> Tensor:
     """Sums of rows at places by sorted segment."""

@@ -68,6 +68,19 @@ def to_dense(places: Tensor, lengths: Any, values: Any, default: Any) -> Any:
     return total.index_put(where, values)
 
 
+@operator("SparseReduceSum", host=(2, 3))
+def reduce_sum(
+    places: Tensor, values: Tensor, lengths: Any, axes: Any, *, keep_dims: bool = False
+) -> Tensor:
+    """Sums of a sparse tensor over axes, as a dense one."""
+    shape = ints(lengths)
+    total = torch.zeros(shape, dtype=values.dtype, device=values.device)
+    where = tuple(beside(places, values).long().unbind(-1))
+    total = total.index_put(where, values, accumulate=True)
+    over = [axis % len(shape) for axis in ints(axes)]
+    return total.sum(over, keepdim=keep_dims, dtype=values.dtype) if over else total
+
+
 @operator("SparseTensorDenseMatMul", host=(2,))
 def matmul(places: Tensor, values: Tensor, lengths: Any, x: Tensor) -> Tensor:
     """A sparse matrix by a dense one."""

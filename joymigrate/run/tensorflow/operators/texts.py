@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,42 @@ def texts(values: Any) -> Any:
 def hash_bucket(x: Any, *, num_buckets: int) -> Tensor:
     """FarmHash's fingerprint, modulo buckets."""
     return torch.from_numpy((fingerprint64(x) % np.uint64(num_buckets)).astype(np.int64))
+
+
+@operator("StringToHashBucketStrong")
+def strong_hash_bucket(x: Any, *, num_buckets: int, key: Sequence[int]) -> Tensor:
+    """SipHash-2-4 with a key, modulo buckets."""
+    found = [siphash(bytes(text), key) % num_buckets for text in x.reshape(-1)]
+    return torch.tensor(found, dtype=torch.int64).reshape(x.shape)
+
+
+def siphash(data: bytes, key: Sequence[int]) -> int:
+    """Aumasson and Bernstein, 2012, with two rounds a word and four at the end."""
+    full = 2**64 - 1
+    first, second = (part & full for part in key)
+    a, b = first ^ 0x736F6D6570736575, second ^ 0x646F72616E646F6D
+    c, d = first ^ 0x6C7967656E657261, second ^ 0x7465646279746573
+
+    def turned(value: int, by: int) -> int:
+        return (value << by | value >> (64 - by)) & full
+
+    def rounds(count: int) -> None:
+        nonlocal a, b, c, d
+        for _ in range(count):
+            a, c = (a + b) & full, (c + d) & full
+            b, d, a = turned(b, 13) ^ a, turned(d, 16) ^ c, turned(a, 32)
+            a, c = (a + d) & full, (c + b) & full
+            d, b, c = turned(d, 21) ^ a, turned(b, 17) ^ c, turned(c, 32)
+
+    padded = data + bytes(-(len(data) + 1) % 8) + bytes([len(data) & 0xFF])
+    for at in range(0, len(padded), 8):
+        word = int.from_bytes(padded[at : at + 8], "little")
+        d ^= word
+        rounds(2)
+        a ^= word
+    c ^= 0xFF
+    rounds(4)
+    return a ^ b ^ c ^ d
 
 
 @operator("LookupTableFindV2", "LookupTableFind")
@@ -83,6 +120,21 @@ def strip(x: Any) -> Any:
 def each_of(x: Any, function: Any) -> Any:
     """A function of each text."""
     return texts([function(each) for each in x.reshape(-1)]).reshape(x.shape)
+
+
+@operator("StringLength")
+def length(x: Any, *, unit: str = "BYTE") -> Tensor:
+    """Bytes of each text, or its signs of UTF-8."""
+    sizes = [len(text if unit == "BYTE" else text.decode()) for text in x.reshape(-1)]
+    return torch.tensor(sizes, dtype=torch.int32).reshape(x.shape)
+
+
+@operator("StaticRegexReplace")
+def replace(x: Any, *, pattern: str, rewrite: str, replace_global: bool = True) -> Any:
+    r"""What fits a pattern of RE2, by a text in which \0 … \9 are its groups."""
+    fits = re.compile(pattern.encode())
+    text = re.sub(rb"\\(\d)", rb"\\g<\1>", rewrite.encode())
+    return each_of(x, lambda each: fits.sub(text, each, count=0 if replace_global else 1))
 
 
 @operator("StringJoin")
