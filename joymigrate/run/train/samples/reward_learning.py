@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.columns import Batch
+from joymigrate.run.train.reinforcement.rollout_task import RolloutTask
 from joymigrate.run.train.samples.generative import GenerativeTask
 from joymigrate.run.train.samples.lookup import ROLLOUT
-from joymigrate.run.train.tasks.grpo import check_rollouts, device_of
 
 if TYPE_CHECKING:
     import torch
@@ -30,10 +30,8 @@ if TYPE_CHECKING:
     from joymigrate.run.train.samples.item_judge import ItemJudge
     from joymigrate.run.train.samples.item_writer import ItemWriter
 
-FACTS = ("history", "item", "codes", "target", "label")
 
-
-class RewardedTask(GenerativeTask):
+class RewardedTask(RolloutTask, GenerativeTask):
     """What both kinds share: the items' trie, rewards, and a frozen copy to stay close to.
 
     `reward: FILE.py:NAME`, beside the job file. The function takes some of `history` (the row's
@@ -43,6 +41,7 @@ class RewardedTask(GenerativeTask):
     """
 
     MODEL: ClassVar[str] = "onerec"
+    FACTS: ClassVar[Sequence[str]] = ("history", "item", "codes", "target", "label")
 
     def check_options(self) -> None:
         """There are ids, a reward, and a group."""
@@ -55,19 +54,9 @@ class RewardedTask(GenerativeTask):
         if not self.options["reward"]:
             raise JoyError("this task needs a reward", where="task.reward",
                            help="reward: FILE.py:NAME, beside the job file")  # fmt: skip
-        check_rollouts(self.options)
-        writers = self.options["writers"]
-        if not isinstance(writers, int) or isinstance(writers, bool) or writers < 1:
-            raise JoyError(f"writers is 1 or more, got {writers!r}", where="task.writers")
-        group = self.options["group"]
-        if not isinstance(group, int) or isinstance(group, bool) or group < 2:
-            raise JoyError(f"group is 2 or more, got {group!r}", where="task.group")
+        self.start_rollouts()
         self.frozen: Any = None
-        self.rewards: list[Any] = []
-        self.judges: list[ItemJudge] = []
-        self.writers: Any = None
         self.config: dict[str, Any] = {}
-        self.last: dict[str, float] = {}
 
     @property
     def needs_frozen(self) -> bool:
@@ -101,17 +90,16 @@ class RewardedTask(GenerativeTask):
             self.load_rewards()
         self.config = item_writer.config_of(model)
 
-    def load_rewards(self) -> None:
-        """What says what an item is worth."""
-        from joymigrate.run.train.reinforcement.rewards import load_reward
+    @property
+    def place(self) -> Path:
+        """The names of rewards are whole: those of a job are made so before."""
+        return Path()
+
+    def judge(self, folder: Path) -> ItemJudge:
+        """An exported click model."""
         from joymigrate.run.train.samples.item_judge import ItemJudge
 
-        named = self.options["reward"]
-        for one in [named] if isinstance(named, str) else named:
-            if Path(one).is_dir():
-                self.judges.append(ItemJudge(Path(one), self.schema, self.target))
-            else:
-                self.rewards.append(load_reward(one, Path(), FACTS))
+        return ItemJudge(folder, self.schema, self.target)
 
     @functools.cached_property
     def item_of(self) -> dict[tuple[int, ...], int]:
@@ -173,21 +161,8 @@ class RewardedTask(GenerativeTask):
             answers = self.own(dense, found, where)
             values = self.rewarded({"records": records}, answers, where)
         else:
-            seed = int(torch.randint(2**31, ()))
-            weights = whole_weights(dense)
             asks = {"prompts": prompts_of(found), "records": records}
-            if self.options["rollouts"] == "actors":
-                if self.writers is None:
-                    from joymigrate.run.train.reinforcement.writers import Writers
-
-                    self.writers = Writers()
-                answers, values = self.writers.answers(weights, self.config, asks, seed)
-            else:
-                if self.writers is None:
-                    self.writers = self.engine_writer(self.config, device_of(where))
-                self.writers.load(weights)
-                answers = self.written(self.writers, asks, seed)
-                values = self.rewarded(asks, answers, where)
+            answers, values = self.by_writers(whole_weights(dense), self.config, asks, where)
         codes = [one.tokens for group in answers for one in group]
         made = torch.tensor(codes, dtype=torch.long, device=where)
         return made.view(-1, self.trie.rounds), values
@@ -225,28 +200,20 @@ class RewardedTask(GenerativeTask):
         device: Any = "cpu",
     ) -> list[float]:
         """What each written item is worth: the sum of all rewards."""
-        values, rows, items = [], [], []
+        told, rows = [], []
         for record, group in zip(batch["records"], found, strict=True):
             facts = {key: value for key, value in record.items() if key != "inputs"}
             for one in group:
                 item = self.item_of[tuple(one.tokens)]
-                asked = {**facts, "item": item, "codes": one.tokens}
-                values.append(sum(reward(asked) for reward in self.rewards))
-                rows.append(record)
-                items.append(item)
-        for judge in self.judges:
-            scores = judge.scores([row["inputs"] for row in rows], items, device)
-            values = [a + b for a, b in zip(values, scores, strict=True)]
-        return values
+                told.append({**facts, "item": item, "codes": one.tokens})
+                rows.append(record.get("inputs"))
+        items = [facts["item"] for facts in told]
+        return self.summed(told, lambda judge: judge.scores(rows, items, device))
 
     def frozen_memory(self, batch: Batch) -> Any:
         """What the frozen copy makes of the batch's histories."""
         self.frozen.to(batch["labels"].device)
         return self.frozen.dense.read(self.frozen.look_up(batch))
-
-    def figures(self) -> dict[str, float]:
-        """The mean reward of the last pass."""
-        return self.last
 
 
 class ItemGrpo(RewardedTask):
@@ -260,13 +227,6 @@ class ItemGrpo(RewardedTask):
         **{"epsilon": 0.2, "epsilon_high": None, "beta": 0.0, "scale": True},
         **{"rollouts": "model", "writers": 1},
     }
-
-    def check_options(self) -> None:
-        """The temperature too."""
-        super().check_options()
-        temperature = self.options["temperature"]
-        if not isinstance(temperature, int | float) or temperature <= 0:
-            raise JoyError(f"temperature is above 0, got {temperature!r}", where="task.temperature")
 
     @property
     def needs_frozen(self) -> bool:

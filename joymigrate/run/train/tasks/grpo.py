@@ -14,15 +14,16 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.errors import JoyError
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
+from joymigrate.run.train.reinforcement.rollout_task import RolloutTask
 from joymigrate.run.train.tasks import _language
 from joymigrate.run.train.tasks.sft import Sft
 from joymigrate.run.train.tasks.task import Task, TaskContext, rows
-from joymigrate.run.train.tokens import TokenCache
 
 if TYPE_CHECKING:
     import torch
@@ -30,12 +31,12 @@ if TYPE_CHECKING:
     from joymigrate.device import Device
     from joymigrate.run.train.reinforcement.engine_writer import EngineWriter
     from joymigrate.run.train.reinforcement.rollouts import SampledAnswer
+    from joymigrate.run.train.tasks._reward_model import RewardModel
 
-ROLLOUTS = ("model", "engine", "actors")
 ELSEWHERE = ("server", "server_model", "rollouts", "writers")  # who writes: other trainers say so
 
 
-class Grpo(Task):
+class Grpo(RolloutTask, Task):
     """Prompts alone; `reward` says what an answer is worth.
 
     `FILE.py:NAME`, the folder of a model that `task: reward` trained, or a list of these (summed).
@@ -51,20 +52,15 @@ class Grpo(Task):
 
     def __init__(self, context: TaskContext) -> None:
         super().__init__(context)
-        for name, least in (("group", 2), ("new_tokens", 1), ("writers", 1), ("updates", 1)):
-            value = self.options[name]
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise JoyError(f"{name} is {least} or more, got {value!r}", where=f"task.{name}")
-        if not float(self.options["temperature"]) > 0:
-            raise JoyError("temperature is above 0", where="task.temperature")
-        check_rollouts(self.options)
+        self.start_rollouts()
+        if self.options["server"] is not None and self.options["rollouts"] != "model":
+            raise JoyError(
+                f"a server writes, or rollouts: {self.options['rollouts']}, not both",
+                where="task.server",
+            )
         self.updates = self.options["updates"]
         self.sft = Sft(dataclasses.replace(context, options={}))
-        self.rewards: list[Any] = []
-        self.judges: list[Any] = []  # models
         self.reference: Any = None
-        self.writers: Any = None  # an engine, or actors that have some
-        self.last: dict[str, float] = {}
 
     def fields(self) -> dict[str, str]:
         """A prompt's tokens, and its record as JSON."""
@@ -88,10 +84,6 @@ class Grpo(Task):
         raw = np.frombuffer(json.dumps(dict(record.value)).encode(), np.uint8)
         return [{"tokens": np.asarray(tokens), "record": raw, "weight": np.ones(1)}]
 
-    def samples(self, cache: TokenCache) -> TokenCache:
-        """Prompts are not packed."""
-        return cache
-
     def collate(self, samples: Sequence[Sample]) -> Batch:
         """Prompts and records as they are; answers come later, and are kept for `updates`."""
         return {
@@ -109,21 +101,16 @@ class Grpo(Task):
         if self.options["beta"]:
             self.reference = copy.deepcopy(model).eval().requires_grad_(False)
 
-    def load_rewards(self) -> None:
-        """What says what an answer is worth."""
-        from joymigrate.run.train.reinforcement.rewards import load_reward
+    @property
+    def place(self) -> Path:
+        """Rewards lie beside the data."""
+        return self.context.files[0].parent
 
-        if self.options["reward"] is None:
-            raise JoyError("grpo needs a reward", where="task",
-                           help="reward: FILE.py:NAME, or a reward model's folder")  # fmt: skip
-        named, place = self.options["reward"], self.context.files[0].parent
-        for one in named if isinstance(named, list | tuple) else [named]:
-            if (place / str(one)).is_dir():
-                from joymigrate.run.train.tasks._reward_model import RewardModel
+    def judge(self, folder: Path) -> RewardModel:
+        """A model that `task: reward` trained."""
+        from joymigrate.run.train.tasks._reward_model import RewardModel
 
-                self.judges.append(RewardModel(place / str(one), self.context.max_length))
-            else:
-                self.rewards.append(load_reward(str(one), place))
+        return RewardModel(folder, self.context.max_length)
 
     def engine_writer(self, config: Mapping[str, Any], device: Device) -> EngineWriter:
         """Our engine for this task's answers."""
@@ -156,49 +143,33 @@ class Grpo(Task):
                 float(wish["temperature"]), _language.stops(self.tokenizer),
             )  # fmt: skip
             return found, self.rewarded(batch, found, device)
-        seed = int(torch.randint(2**31, ()))
         if wish["server"] is not None:
             found = rollouts.ask_server(
                 wish["server"], wish["server_model"], batch["prompts"], int(wish["group"]),
-                int(wish["new_tokens"]), float(wish["temperature"]), seed,
+                int(wish["new_tokens"]), float(wish["temperature"]), int(torch.randint(2**31, ())),
             )  # fmt: skip
             return found, self.rewarded(batch, found, device)
         from joymigrate.run.train.reinforcement import engine_writer
 
-        weights, config = engine_writer.whole_weights(model), engine_writer.config_of(model)
-        if wish["rollouts"] == "actors":
-            if self.writers is None:
-                from joymigrate.run.train.reinforcement.writers import Writers
-
-                self.writers = Writers()
-            return self.writers.answers(weights, config, batch, seed)  # type: ignore[no-any-return]
-        if self.writers is None:
-            self.writers = self.engine_writer(config, device_of(device))
-        self.writers.load(weights)
-        found = self.written(self.writers, batch, seed)
-        return found, self.rewarded(batch, found, device)
+        config = engine_writer.config_of(model)
+        return self.by_writers(engine_writer.whole_weights(model), config, batch, device)
 
     def rewarded(
         self, batch: Batch, found: Sequence[Sequence[SampledAnswer]], device: Any = "cpu"
     ) -> list[float]:
         """What each answer is worth: the sum of all rewards."""
-        values, prompts, texts = [], [], []
+        told, prompts = [], []
         ends = set(_language.stops(self.tokenizer))
-        facts = zip(batch["prompts"], batch["records"], found, strict=True)
-        for prompt, record, group in facts:
+        for prompt, record, group in zip(batch["prompts"], batch["records"], found, strict=True):
             text = self.tokenizer.decode(prompt)
             for one in group:
                 kept = [token for token in one.tokens if token not in ends]
                 completion = self.tokenizer.decode(kept, skip_special_tokens=True)
-                facts_of = {"prompt": text, "completion": completion, "tokens": kept}
-                facts_of["record"] = record
-                values.append(sum(reward(facts_of) for reward in self.rewards))
+                facts = {"prompt": text, "completion": completion, "tokens": kept}
+                told.append({**facts, "record": record})
                 prompts.append(record["prompt"])
-                texts.append(completion)
-        for judge in self.judges:
-            scores = judge.scores(prompts, texts, device)
-            values = [a + b for a, b in zip(values, scores, strict=True)]
-        return values
+        texts = [facts["completion"] for facts in told]
+        return self.summed(told, lambda judge: judge.scores(prompts, texts, device))
 
     def logs(self, model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probability of every token of an answer [N, L - 1], and which these are."""
@@ -275,36 +246,6 @@ class Grpo(Task):
             reference_NT=kept["reference"],
         )
         return losses.sum() / int(self.options["group"])
-
-    def figures(self) -> dict[str, float]:
-        """The mean reward of the last pass, and the length of its answers."""
-        return self.last
-
-
-def check_rollouts(options: Mapping[str, Any]) -> None:
-    """Who writes is one of those that there are. `JoyError` where it is not."""
-    named = options["rollouts"]
-    if named not in ROLLOUTS:
-        raise JoyError(
-            f"unknown rollouts '{named}'.{did_you_mean(str(named), ROLLOUTS)}",
-            where="task.rollouts", help=f"one of {', '.join(ROLLOUTS)}",
-        )  # fmt: skip
-    if options.get("server") is not None and named != "model":
-        raise JoyError(f"a server writes, or rollouts: {named}, not both", where="task.server")
-    if options["writers"] != 1 and named != "actors":
-        raise JoyError("writers are actors of their own", where="task.writers",
-                       help="rollouts: actors")  # fmt: skip
-
-
-def device_of(where: torch.device) -> Device:
-    """The opened device that a model is on."""
-    from joymigrate.chips import all_chips
-    from joymigrate.device import open_device
-
-    if where.type == "cpu":
-        return open_device(None)
-    chips = [chip for chip in all_chips().values() if chip.device == where.type]
-    return open_device(min(chips, key=lambda chip: not chip.origin), required=True)
 
 
 TASK = Grpo
