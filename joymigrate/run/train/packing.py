@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from joymigrate.run.train.columns import Array
+from joymigrate.run.train.tasks._language import document
 from joymigrate.run.train.tokens import TokenCache
 
 
@@ -104,22 +105,9 @@ def positions(length: int, borders: npt.NDArray[np.int64]) -> npt.NDArray[np.int
 
 def join_documents(cache: TokenCache, first: int, last: int, length: int) -> dict[str, Array]:
     """Documents `first … last - 1` in one row. `spans` of a document are its target ranges."""
-    tokens, targets, places = [], [], []
-    for index in range(first, last):
-        sample = cache[index]
-        piece = sample["tokens"][:length].astype(np.int64)
-        wanted = np.zeros(len(piece), dtype=bool)
-        for begin, end in sample["spans"].reshape(-1, 2):
-            wanted[begin:end] = True
-        wanted[:1] = False
-        tokens.append(piece)
-        targets.append(wanted)
-        places.append(np.arange(len(piece), dtype=np.int64))
-    return {
-        "tokens": np.concatenate(tokens),
-        "targets": np.concatenate(targets),
-        "positions": np.concatenate(places),
-    }
+    samples = [cache[index] for index in range(first, last)]
+    made = [document(sample["tokens"][:length], sample["spans"]) for sample in samples]
+    return {name: np.concatenate([one[name] for one in made]) for name in made[0]}
 
 
 def cached_rows(cache: TokenCache, length: int) -> npt.NDArray[np.int64]:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Array, Batch, Sample
-from joymigrate.run.train.tasks.task import TaskContext
+from joymigrate.run.train.tasks.task import Task, TaskContext
 
 MANY_CLASSES = 10_000  # so many names are no classes
 
@@ -57,25 +57,33 @@ def numbers(samples: Sequence[Sample], name: str, kind: str = "int64") -> Any:
     return torch.from_numpy(np.array([sample[name][0] for sample in samples], dtype=kind))
 
 
-def logits(model: Any, batch: Batch) -> Any:
-    """What a model says of padded texts."""
-    return model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+class PaddedTexts(Task):
+    """A task of models that read padded texts and say something of each."""
+
+    def inputs(self, batch: Batch) -> dict[str, Any]:
+        """Tokens, and which of them are no padding."""
+        return {name: batch[name] for name in ("input_ids", "attention_mask")}
+
+    def forward(self, model: Any, batch: Batch) -> Any:
+        """The model's logits [B, …]."""
+        return model(**self.inputs(batch)).logits
 
 
-def cross_entropy(logits: Any, labels: Any) -> Any:
-    """The sum over all places but those labelled -100; logits [B, L, C], labels [B, L]."""
-    import torch
+class ScoredTexts(PaddedTexts):
+    """One number for each text."""
 
-    return torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1).float(), labels.flatten(), reduction="sum"
-    )
+    MODEL: ClassVar[str] = "AutoModelForSequenceClassification"
+    HEAD: ClassVar[Mapping[str, Any]] = {"num_labels": 1}
 
+    def build(self, source: Any) -> Any:
+        """A model with one output."""
+        return source.transformers(
+            self.MODEL, pad_token_id=self.tokenizer.pad_token_id, **self.HEAD
+        )
 
-def add_head(source: Any, auto: str, tokenizer: Any = None, **more: Any) -> Any:
-    """A model with a head; its configuration learns which token pads."""
-    if tokenizer is not None:
-        more.setdefault("pad_token_id", tokenizer.pad_token_id)
-    return source.transformers(auto, **more)
+    def forward(self, model: Any, batch: Batch) -> Any:
+        """Numbers [B]."""
+        return super().forward(model, batch).squeeze(-1)
 
 
 def class_names(context: TaskContext, given: Any, *keys: str) -> tuple[str, ...]:

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from joymigrate.run.train import records
-from joymigrate.run.train.columns import Batch, Sample
+from joymigrate.run.train.columns import Array, Batch, Sample
 from joymigrate.run.train.tasks import _inputs
-from joymigrate.run.train.tasks.task import Task, TaskContext
+from joymigrate.run.train.tasks.task import TaskContext
 
 if TYPE_CHECKING:
     import torch
 
 
-class Classification(Task):
+class Classification(_inputs.PaddedTexts):
     """A class per text. The classes are `labels`, or what the training data name."""
 
     MODEL: ClassVar[str] = "AutoModelForSequenceClassification"
@@ -36,11 +36,16 @@ class Classification(Task):
 
         text = record.text("text", "sentence")
         pair = record.text("text_pair") if record.get("text_pair") is not None else None
-        label = -1
-        if self.context.references or record.get("label") is not None:
-            label = _inputs.class_of(self.names, record.require("label"), record)
         tokens = _inputs.token_ids(record, self.tokenizer, text, self.context.max_length, pair)
-        return [{"tokens": tokens, "label": np.array([label]), "weight": np.ones(1)}]
+        return [{"tokens": tokens, "label": self.label(record), "weight": np.ones(1)}]
+
+    def label(self, record: records.TrainingRecord) -> Array:
+        """The number of the record's class; -1 where it is not known and need not be."""
+        import numpy as np
+
+        if not self.context.references and record.get("label") is None:
+            return np.array([-1])
+        return np.array([_inputs.class_of(self.names, record.require("label"), record)])
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
         """Padded texts and labels [B]."""
@@ -52,14 +57,7 @@ class Classification(Task):
     def build(self, source: Any) -> Any:
         """A model with a head over the classes."""
         more = _inputs.head_settings(self.names)
-        return _inputs.add_head(source, self.MODEL, self.tokenizer, **more)
-
-    def forward(self, model: Any, batch: Batch) -> torch.Tensor:
-        """Logits [B, C]."""
-        logits: torch.Tensor = model(
-            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]
-        ).logits
-        return logits
+        return source.transformers(self.MODEL, pad_token_id=self.tokenizer.pad_token_id, **more)
 
     def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Cross entropy."""

@@ -10,13 +10,14 @@ from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.digests import of_text
 from joymigrate.run.train.tasks import _inputs
-from joymigrate.run.train.tasks.task import Task, TaskContext
+from joymigrate.run.train.tasks.classification import Classification
+from joymigrate.run.train.tasks.task import TaskContext
 
 if TYPE_CHECKING:
     import torch
 
 
-class ImageClassification(Task):
+class ImageClassification(Classification):
     """Images of one size, scaled to -1 … 1."""
 
     MODEL: ClassVar[str] = "AutoModelForImageClassification"
@@ -26,8 +27,6 @@ class ImageClassification(Task):
 
     def __init__(self, context: TaskContext) -> None:
         super().__init__(context)
-        self.names = _inputs.class_names(context, self.options["labels"], "label")
-        self.options["labels"] = list(self.names)
         self.size = int(self.options["size"])
 
     def fields(self) -> dict[str, str]:
@@ -43,10 +42,7 @@ class ImageClassification(Task):
         import numpy as np
 
         image = _inputs.picture(record.require("image"), self.size, self.context, record)
-        label = -1
-        if self.context.references or record.get("label") is not None:
-            label = _inputs.class_of(self.names, record.require("label"), record)
-        return [{"image": image.reshape(-1), "label": np.array([label]), "weight": np.ones(1)}]
+        return [{"image": image.reshape(-1), "label": self.label(record), "weight": np.ones(1)}]
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
         """Images [B, 3, size, size] and labels [B]."""
@@ -69,24 +65,9 @@ class ImageClassification(Task):
             more["image_size"] = self.size
         return source.transformers(self.MODEL, **more)
 
-    def forward(self, model: Any, batch: Batch) -> torch.Tensor:
-        """Logits [B, C]."""
-        logits: torch.Tensor = model(pixel_values=batch["pixel_values"]).logits
-        return logits
-
-    def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Cross entropy."""
-        import torch
-
-        return torch.nn.functional.cross_entropy(output.float(), batch["labels"], reduction="sum")
-
-    def predictions(self, output: torch.Tensor, batch: Batch) -> list[dict[str, Any]]:
-        """The most likely class and its probability."""
-        return _inputs.class_rows(output, batch, self.names)
-
-    def measure(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """Accuracy and macro F1."""
-        return _inputs.class_metrics(rows, self.names)
+    def inputs(self, batch: Batch) -> dict[str, Any]:
+        """The images alone."""
+        return {"pixel_values": batch["pixel_values"]}
 
 
 def pixels(samples: Sequence[Sample], size: int) -> torch.Tensor:

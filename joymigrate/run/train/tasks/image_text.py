@@ -17,7 +17,6 @@ from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _inputs, _language
 from joymigrate.run.train.tasks.sft import Sft
 from joymigrate.run.train.tasks.task import Task, TaskContext, next_token_sum, rows
-from joymigrate.run.train.tokens import TokenCache
 
 if TYPE_CHECKING:
     import torch
@@ -80,10 +79,6 @@ class ImageText(Task):
         if made and not kept:
             record.fate.dropped = "its images end behind data.max_length"
         return [{**one, "image": pixels} for one in kept]
-
-    def samples(self, cache: TokenCache) -> TokenCache:
-        """Conversations with images are not packed."""
-        return cache
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
         """Rows of tokens and labels, patches of all images, and which tokens are images."""

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Array, Batch, Sample
 from joymigrate.run.train.tasks import _inputs, _language
-from joymigrate.run.train.tasks.task import Task
+from joymigrate.run.train.tasks.task import token_sum
 
 if TYPE_CHECKING:
     import torch
 
 
-class MaskedLm(Task):
+class MaskedLm(_inputs.PaddedTexts):
     """Models such as BERT."""
 
     MODEL: ClassVar[str] = "AutoModelForMaskedLM"
@@ -70,15 +70,9 @@ class MaskedLm(Task):
         labels_BL, _ = _inputs.pad_rows([sample["truth"] for sample in samples], -100)
         return {**_inputs.texts(samples, self.tokenizer), "labels": labels_BL}
 
-    def forward(self, model: Any, batch: Batch) -> torch.Tensor:
-        """Logits [B, L, V]."""
-        logits: torch.Tensor = _inputs.logits(model, batch)
-        return logits
-
     def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Cross entropy of the hidden tokens."""
-        summed: torch.Tensor = _inputs.cross_entropy(output, batch["labels"])
-        return summed
+        return token_sum(output, batch["labels"])
 
     def predictions(self, output: torch.Tensor, batch: Batch) -> list[dict[str, Any]]:
         """The most likely tokens at the hidden places."""

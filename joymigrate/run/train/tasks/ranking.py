@@ -9,16 +9,14 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _inputs
-from joymigrate.run.train.tasks.task import Task
 
 if TYPE_CHECKING:
     import torch
 
 
-class Ranking(Task):
+class Ranking(_inputs.ScoredTexts):
     """A score per document; the loss compares the documents of one query (softmax over them)."""
 
-    MODEL: ClassVar[str] = "AutoModelForSequenceClassification"
     SCHEMA: ClassVar[str] = '{"query": "…", "documents": ["…", …], "relevance": [1, 0, …]}'
 
     def fields(self) -> dict[str, str]:
@@ -76,15 +74,6 @@ class Ranking(Task):
             "labels": torch.from_numpy(marks),
             "sizes": [len(sample["lengths"]) for sample in samples],
         }
-
-    def build(self, source: Any) -> Any:
-        """A model with one output."""
-        return _inputs.add_head(source, self.MODEL, self.tokenizer, num_labels=1)
-
-    def forward(self, model: Any, batch: Batch) -> torch.Tensor:
-        """Scores of all documents."""
-        made: torch.Tensor = _inputs.logits(model, batch)
-        return made.squeeze(-1)
 
     def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Cross entropy between the share of relevance and the softmax of scores, per query."""

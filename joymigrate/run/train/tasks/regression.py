@@ -9,16 +9,15 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _inputs
-from joymigrate.run.train.tasks.task import Task
 
 if TYPE_CHECKING:
     import torch
 
 
-class Regression(Task):
+class Regression(_inputs.ScoredTexts):
     """A number per text, by the mean square error."""
 
-    MODEL: ClassVar[str] = "AutoModelForSequenceClassification"
+    HEAD: ClassVar[Mapping[str, Any]] = {"num_labels": 1, "problem_type": "regression"}
     SCHEMA: ClassVar[str] = '{"text": "…", "score": 0.7}; "text_pair" may stand beside'
 
     def fields(self) -> dict[str, str]:
@@ -50,19 +49,6 @@ class Regression(Task):
             **_inputs.texts(samples, self.tokenizer),
             "labels": _inputs.numbers(samples, "label", "float32"),
         }
-
-    def build(self, source: Any) -> Any:
-        """A model with one output."""
-        return _inputs.add_head(
-            source, self.MODEL, self.tokenizer, num_labels=1, problem_type="regression"
-        )
-
-    def forward(self, model: Any, batch: Batch) -> torch.Tensor:
-        """Numbers [B]."""
-        made: torch.Tensor = model(
-            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]
-        ).logits
-        return made.squeeze(-1)
 
     def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Square error."""

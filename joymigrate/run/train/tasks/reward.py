@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _inputs, _preference
@@ -14,10 +14,8 @@ if TYPE_CHECKING:
     import torch
 
 
-class Reward(_preference.PairTask):
+class Reward(_preference.PairTask, _inputs.ScoredTexts):
     """Pairs of answers; the model has one output per text."""
-
-    MODEL: ClassVar[str] = "AutoModelForSequenceClassification"
 
     def __init__(self, context: TaskContext) -> None:
         super().__init__(context)
@@ -35,15 +33,6 @@ class Reward(_preference.PairTask):
         pairs = [_preference.documents(sample) for sample in samples]
         ordered = [p[0] for p in pairs] + [p[1] for p in pairs]
         return _inputs.texts(ordered, self.tokenizer)
-
-    def build(self, source: Any) -> Any:
-        """A model with one output."""
-        return _inputs.add_head(source, self.MODEL, self.tokenizer, num_labels=1)
-
-    def forward(self, model: Any, batch: Batch) -> torch.Tensor:
-        """Scores [2B]."""
-        made: torch.Tensor = _inputs.logits(model, batch)
-        return made.squeeze(-1)
 
     def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         """-log sigmoid(better - worse)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -10,13 +10,13 @@ import numpy as np
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _inputs, _language
-from joymigrate.run.train.tasks.task import Task
+from joymigrate.run.train.tasks.task import token_sum
 
 if TYPE_CHECKING:
     import torch
 
 
-class Seq2seq(Task):
+class Seq2seq(_inputs.PaddedTexts):
     """Models such as T5 and BART."""
 
     MODEL: ClassVar[str] = "AutoModelForSeq2SeqLM"
@@ -71,25 +71,17 @@ class Seq2seq(Task):
             [first, labels_BT[:, :-1].masked_fill(labels_BT[:, :-1] == -100, pad)], 1
         )
         logits: torch.Tensor = model(
-            input_ids=batch["input_ids"],
-            attention_mask=batch["attention_mask"],
-            decoder_input_ids=shifted,
-            use_cache=False,
+            **self.inputs(batch), decoder_input_ids=shifted, use_cache=False
         ).logits
         return logits
 
     def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Cross entropy of the target's tokens."""
-        summed: torch.Tensor = _inputs.cross_entropy(output, batch["labels"])
-        return summed
+        return token_sum(output, batch["labels"])
 
     def predictions(self, output: torch.Tensor, batch: Batch) -> list[dict[str, Any]]:
         """The target's most likely tokens, given the true ones before."""
         return _language.likely_tokens(output, batch, self.tokenizer)
-
-    def measure(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """Perplexity and token accuracy."""
-        return _language.token_metrics(rows)
 
 
 def model_config(model: Any) -> Any:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from joymigrate.errors import JoyError
 from joymigrate.run.train.columns import Array, Batch, Sample
 from joymigrate.run.train.digests import of_text
 from joymigrate.run.train.records import TrainingRecord
@@ -164,6 +165,21 @@ class Task:
         return token_metrics(rows)
 
 
+class NeedsSchema(Task):
+    """A task that only reads features, of data that have no schema: says what is missing."""
+
+    TOKENIZER: ClassVar[bool] = False
+    SCHEMA: ClassVar[str] = "Parquet with a schema of features: data: {schema: features.yaml}"
+
+    def __init__(self, context: TaskContext) -> None:
+        raise JoyError(
+            "this task reads features, and the data have no schema",
+            where="data.schema",
+            help="data: {train: clicks-*.parquet, schema: features.yaml}; "
+            "see docs/how-to/samples.md",
+        )
+
+
 def one_sample(
     record: TrainingRecord, tokens: Sequence[int], spans: Sequence[tuple[int, int]], length: int
 ) -> list[Sample]:
@@ -216,14 +232,18 @@ def rows(samples: Sequence[Sample], pad: int, length: int | None = None) -> Batc
     }
 
 
-def next_token_sum(logits_BLV: torch.Tensor, labels_BL: torch.Tensor) -> torch.Tensor:
-    """Cross entropy of every token given those before it, summed over the targets, in float32."""
+def token_sum(logits_BLV: torch.Tensor, labels_BL: torch.Tensor) -> torch.Tensor:
+    """Cross entropy in float32, summed over all places but those labelled -100."""
     import torch
 
-    logits_NV = logits_BLV[:, :-1].flatten(0, 1).float()
     return torch.nn.functional.cross_entropy(
-        logits_NV, labels_BL[:, 1:].flatten(), ignore_index=-100, reduction="sum"
+        logits_BLV.flatten(0, 1).float(), labels_BL.flatten(), reduction="sum"
     )
+
+
+def next_token_sum(logits_BLV: torch.Tensor, labels_BL: torch.Tensor) -> torch.Tensor:
+    """`token_sum` of every token given those before it."""
+    return token_sum(logits_BLV[:, :-1], labels_BL[:, 1:])
 
 
 def options_class(name: str, defaults: Mapping[str, Any]) -> type[Any]:

@@ -13,7 +13,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _inputs
-from joymigrate.run.train.tasks.task import Task, TaskContext
+from joymigrate.run.train.tasks.task import TaskContext, token_sum
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Entity = dict[str, Any]  # start, end (characters), label
 
 
-class TokenClassification(Task):
+class TokenClassification(_inputs.PaddedTexts):
     """Entities of a text with their places."""
 
     MODEL: ClassVar[str] = "AutoModelForTokenClassification"
@@ -95,17 +95,11 @@ class TokenClassification(Task):
     def build(self, source: Any) -> Any:
         """A model with a head over the tags."""
         more = _inputs.head_settings(self.tags)
-        return _inputs.add_head(source, self.MODEL, self.tokenizer, **more)
-
-    def forward(self, model: Any, batch: Batch) -> torch.Tensor:
-        """Logits [B, L, tags]."""
-        logits: torch.Tensor = _inputs.logits(model, batch)
-        return logits
+        return source.transformers(self.MODEL, pad_token_id=self.tokenizer.pad_token_id, **more)
 
     def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Cross entropy of every real token's tag."""
-        summed: torch.Tensor = _inputs.cross_entropy(output, batch["labels"])
-        return summed
+        return token_sum(output, batch["labels"])
 
     def predictions(self, output: torch.Tensor, batch: Batch) -> list[dict[str, Any]]:
         """Entities with their texts; the score is the mean probability of the chosen tags."""

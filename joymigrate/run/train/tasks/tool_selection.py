@@ -18,7 +18,6 @@ from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _language
 from joymigrate.run.train.tasks.sft import Sft
 from joymigrate.run.train.tasks.task import Task, TaskContext, next_token_sum, rows
-from joymigrate.run.train.tokens import TokenCache
 
 if TYPE_CHECKING:
     import torch
@@ -57,10 +56,6 @@ class ToolSelection(Task):
         meta = json.dumps({"tools": names, "call": call}).encode()
         made = self.sft.encode(record.with_value({"messages": messages}))
         return [{**sample, "meta": np.frombuffer(meta, dtype=np.uint8)} for sample in made]
-
-    def samples(self, cache: TokenCache) -> TokenCache:
-        """Requests are not packed."""
-        return cache
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
         """Rows of tokens and labels, and what the request offered."""
