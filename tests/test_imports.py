@@ -42,7 +42,6 @@ ROWS: list[list[str]] = [
         "run.rehearse",
         "run.kit",
         "run.checkpoint",
-        "run.train.quantise",
         "run.serve.engine",
         "run.cluster",
         "lookup",

@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.formats import compressed_tensors, msmodelslim
-from joymigrate.run.train.formats.stored_linears import Linear
 from joymigrate.run.train.formats.tensors import TensorFolder, TensorSource, read_json
 
-
-class QuantisedReader(Protocol):
-    """The quantised linears of a folder."""
-
-    @property
-    def format(self) -> str:
-        """The format's name."""
-        ...
-
-    @property
-    def scheme(self) -> str:
-        """What was quantised: `w8a8`, `w4a16`; `w8a8 static` where inputs have fixed scales."""
-        ...
-
-    def linear(self, name: str) -> Linear | None:
-        """The linear of this name (without `.weight`); None where its weight is plain."""
-        ...
+# `format`, `scheme` (w8a8, w4a16; w8a8 static where inputs have fixed scales), and `linear(name)`:
+# None where a weight is plain.
+QuantisedReader = compressed_tensors.CompressedTensorsReader | msmodelslim.MsModelSlimReader
 
 
 def open_quantised(folder: Path, source: TensorSource | None = None) -> QuantisedReader | None:

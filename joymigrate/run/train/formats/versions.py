@@ -14,7 +14,7 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.files import replace_file, sync_file, sync_folder
@@ -30,21 +30,6 @@ Manifest = dict[str, Any]
 
 class TornVersion(JoyError):
     """A published file is not what its manifest says."""
-
-
-class VersionStore(Protocol):
-    """Where versions are published. `forms` are (version, "snapshot" or "delta") in order."""
-
-    where: str
-
-    def latest(self) -> dict[str, Any] | None: ...
-    def forms(self) -> list[tuple[int, str]]: ...
-    def manifest(self, version: int, form: str) -> Manifest: ...
-    def file(self, manifest: Manifest, name: str) -> bytes: ...
-    def publish(
-        self, manifest: Manifest, files: Mapping[str, bytes], *, newest: bool = True
-    ) -> None: ...
-    def remove(self, version: int, form: str) -> None: ...
 
 
 def open_versions(place: str | Path) -> VersionStore:
@@ -267,6 +252,9 @@ class RedisVersions:
                 gone -= {entry["sha256"] for entry in files}
         self.ask("zrem", self.key("forms"), f"{form}:{version}")
         self.ask("delete", self.key(form, version), *(self.key("file", one) for one in gone))
+
+
+VersionStore = FolderVersions | RedisVersions  # `forms`: (version, its kind), in order
 
 
 def absent(version: int, form: str, where: str) -> JoyError:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from joymigrate.run.train.quantise.observe import InputStatistics
 from joymigrate.run.train.quantise.rounding import int4_rounded, int4_scale, storable
-from joymigrate.run.train.quantise.smooth import LEAST, SmoothingScale
+from joymigrate.run.train.quantise.smooth import LEAST, SmoothingScale, best_scale
 
 GRID = tuple(i / 20 for i in range(1, 21))
 SPANS = tuple(1 - i / 20 for i in range(1, 11))  # of the largest weight
@@ -32,25 +32,17 @@ def search(
 ) -> SmoothingScale:
     """The best scale for linears [N, K] of one input."""
     x = inputs.kept
-    want = x @ weight.T
-    norm = float(torch.linalg.vector_norm(want)) or 1.0
 
-    def error(s: Tensor) -> float:
+    def outputs(s: Tensor) -> Tensor:
         scaled = weight * s
-        got = (x / s) @ int4_rounded(scaled, int4_scale(scaled, group, dtype)).T
-        return float(torch.linalg.vector_norm(got - want)) / norm
+        return (x / s) @ int4_rounded(scaled, int4_scale(scaled, group, dtype)).T
 
-    plain = error(torch.ones_like(inputs.low))
-    best = SmoothingScale(None, None, plain, plain)
-    if admissible is None:
-        return best
-    for beta in GRID:
-        for balanced in (False, True):
-            s = admissible(scale_of(inputs, weight, beta, balanced=balanced))
-            after = error(s)
-            if after < best.after:
-                best = SmoothingScale(s, beta, plain, after)
-    return best
+    tried = (
+        (beta, scale_of(inputs, weight, beta, balanced=balanced))
+        for beta in GRID
+        for balanced in (False, True)
+    )
+    return best_scale(inputs, weight, outputs, admissible, tried)
 
 
 def scale_of(inputs: InputStatistics, weight: Tensor, beta: float, *, balanced: bool) -> Tensor:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
-import json
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.run.train import chats, records
+from joymigrate.run.train import tokenizer as tokenizers
+from joymigrate.run.train.tasks.sft import Sft
+from joymigrate.run.train.tasks.task import TaskContext
 
 SHAPES = '{"text": "…"}, {"messages": [{"role": "user", "content": "…"}]} or {"tokens": [5, 17]}'
 HELD_OUT = 4  # every fourth sample judges, where there are enough
-TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "tokenization*.py")
 LEAST = 2  # tokens: one to see and one to predict
 
 
@@ -43,24 +47,28 @@ class CalibrationSamples:
 def read_samples(
     path: Path, model: Path, *, most: int = 128, length: int = 512, vocabulary: int | None = None
 ) -> CalibrationSamples:
-    """At most `most` samples of at most `length` tokens, in the file's order. Raises `JoyError`
-    for lines of another shape."""
+    """At most `most` samples of at most `length` tokens, in the file's order.
+
+    Raises `JoyError` for records of another shape.
+    """
     tokenizer: Any = None
     found: list[tuple[int, ...]] = []
     dropped = cut = 0
-    for where, line in lines(path):
-        if len(found) == most:
-            break
-        if not any(key in line for key in ("tokens", "input_ids")) and tokenizer is None:
-            tokenizer = load_tokenizer(model)
-        ids = ids_of(line, tokenizer, where)
-        if vocabulary is not None and any(not 0 <= i < vocabulary for i in ids):
-            raise JoyError(f"a token is not among the model's {vocabulary}", where=where)
-        if len(ids) < LEAST:
-            dropped += 1
-            continue
-        cut += len(ids) > length
-        found.append(tuple(ids[:length]))
+    with plain_lines(path) as file:
+        for record, _ in records.read([file], "jsonl"):
+            if len(found) == most:
+                break
+            ids = given_ids(record)
+            if ids is None:
+                tokenizer = tokenizer or load_tokenizer(model)
+                ids = written_ids(record, tokenizer)
+            if vocabulary is not None and any(not 0 <= i < vocabulary for i in ids):
+                raise JoyError(f"a token is not among the model's {vocabulary}", where=record.where)
+            if len(ids) < LEAST:
+                dropped += 1
+                continue
+            cut += len(ids) > length
+            found.append(tuple(ids[:length]))
     if not found:
         raise JoyError(
             "there is no sample of two or more tokens in this file",
@@ -70,78 +78,56 @@ def read_samples(
     return CalibrationSamples(tuple(found), path, dropped, cut)
 
 
-def lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every object of a JSONL file, plain or gzipped, with its place."""
+@contextlib.contextmanager
+def plain_lines(path: Path) -> Iterator[Path]:
+    """A file to read lines from; a gzipped one is unpacked beside nothing of the user's."""
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            for number, raw in enumerate(file, 1):
-                if not raw.strip():
-                    continue
-                where = f"{path}:{number}"
-                try:
-                    line = json.loads(raw)
-                except ValueError as error:
-                    raise JoyError(f"not JSON: {error}", where=where) from None
-                if not isinstance(line, dict):
-                    raise JoyError("not a JSON object", where=where, help=SHAPES)
-                yield where, line
+        if path.suffix != ".gz":
+            path.open("rb").close()
+            yield path
+            return
+        with tempfile.TemporaryDirectory() as folder, gzip.open(path) as packed:
+            plain = Path(folder) / path.stem
+            plain.write_bytes(packed.read())
+            yield plain
     except OSError as error:
         raise JoyError(f"cannot read: {error.strerror or error}", where=str(path)) from None
 
 
-def ids_of(line: dict[str, Any], tokenizer: Any, where: str) -> list[int]:
-    """The token ids of one sample."""
-    tokens = line.get("tokens", line.get("input_ids"))
-    if tokens is not None:
-        whole = isinstance(tokens, list) and all(type(item) is int for item in tokens)
-        if not whole:
-            raise JoyError("'tokens' is not a list of whole numbers", where=where, help=SHAPES)
-        return list(tokens)
-    if isinstance(line.get("messages"), list):
-        return chat_ids(line["messages"], tokenizer, where)
-    text = line.get("text", line.get("prompt"))
-    if not isinstance(text, str):
-        raise JoyError("no 'text', 'messages' or 'tokens' here", where=where, help=SHAPES)
-    if isinstance(line.get("completion"), str):
-        text += line["completion"]
-    return list(tokenizer(text)["input_ids"])
+def given_ids(record: records.TrainingRecord) -> list[int] | None:
+    """The token ids that a record gives itself."""
+    tokens = record.get("tokens", "input_ids")
+    if tokens is not None and not (
+        isinstance(tokens, list) and all(type(item) is int for item in tokens)
+    ):
+        raise JoyError("'tokens' is not a list of whole numbers", where=record.where, help=SHAPES)
+    return tokens
 
 
-def chat_ids(messages: list[Any], tokenizer: Any, where: str) -> list[int]:
-    """A conversation through the model's own template."""
-    if not getattr(tokenizer, "chat_template", None):
+def written_ids(record: records.TrainingRecord, tokenizer: Any) -> list[int]:
+    """The token ids of a conversation by the model's own template, or of a text."""
+    talk = chats.read(record, answered=False)
+    if talk is None:
+        text = record.text("text", "prompt")
+        if record.get("completion") is not None:
+            text += record.text("completion")
+        return list(tokenizer(text)["input_ids"])
+    if tokenizer.chat_template is None:
         raise JoyError(
             "the model has no chat template, so it cannot read 'messages'",
-            where=where,
+            where=record.where,
             help='give plain text: {"text": "…"}',
         )
-    try:
-        text = tokenizer.apply_chat_template(messages, tokenize=False)
-    except Exception as error:  # templates raise what they like
-        raise JoyError(f"the chat template refuses these messages: {error}", where=where) from None
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    made = Sft(TaskContext(tokenizer)).render(talk.messages, record, tools=talk.tools)
+    return list(tokenizer(made, add_special_tokens=False)["input_ids"])
 
 
 def load_tokenizer(model: Path) -> Any:
-    """The model's tokenizer."""
-    from joymigrate.chips import hide_driverless
-
-    hide_driverless()
-    from transformers import AutoTokenizer
-
-    # Without any of these transformers makes an empty tokenizer and says nothing.
-    if not any(file for pattern in TOKENIZERS for file in model.glob(pattern)):
-        raise JoyError(
-            "the model's folder has no tokenizer",
-            where=str(model),
-            help='give token ids: {"tokens": [5, 17, …]}',
-        )
-
+    """The model's tokenizer; an error says what to give without one."""
     try:
-        return AutoTokenizer.from_pretrained(model, local_files_only=True)
-    except Exception as error:  # missing files surface as many types
-        raise JoyError(
-            f"the model's tokenizer does not load: {str(error).splitlines()[0]}",
-            where=str(model),
-            help='give token ids: {"tokens": [5, 17, …]}',
-        ) from None
+        if tokenizers.has_tokenizer(model):
+            return tokenizers.from_folder(model)
+        what = "the model's folder has no tokenizer"
+    except JoyError as error:
+        what = error.what
+    raise JoyError(what, where=str(model), help='give token ids: {"tokens": [5, 17, …]}')

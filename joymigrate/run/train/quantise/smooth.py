@@ -8,7 +8,7 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -48,23 +48,42 @@ def search(
 ) -> SmoothingScale:
     """The best α for linears [N, K] of one input; a given `alpha` is taken as it is."""
     x = inputs.kept
-    want = x @ weight.T
+
+    def outputs(s: Tensor) -> Tensor:
+        got = rounded_inputs(inputs, x / s, s, static=static, symmetric=symmetric)
+        return got @ int8_rounded(weight * s).T
+
+    grid = GRID if alpha is None else (alpha,)
+    tried = ((one, scale_of(inputs, weight, one)) for one in grid)
+    return best_scale(inputs, weight, outputs, admissible, tried, force=alpha is not None)
+
+
+def best_scale(
+    inputs: InputStatistics,
+    weight: Tensor,
+    outputs: Callable[[Tensor], Tensor],
+    admissible: Callable[[Tensor], Tensor] | None,
+    tried: Iterable[tuple[float, Tensor]],
+    *,
+    force: bool = False,
+) -> SmoothingScale:
+    """The scale [K] of those tried whose rounded `outputs` are nearest to the plain ones.
+
+    None where no scale can be folded or none helps; with `force` the last one is taken.
+    """
+    want = inputs.kept @ weight.T
     norm = float(torch.linalg.vector_norm(want)) or 1.0
 
     def error(s: Tensor) -> float:
-        got = rounded_inputs(inputs, x / s, s, static=static, symmetric=symmetric)
-        product = got @ int8_rounded(weight * s).T
-        return float(torch.linalg.vector_norm(product - want)) / norm
+        return float(torch.linalg.vector_norm(outputs(s) - want)) / norm
 
     plain = error(torch.ones_like(inputs.low))
     best = SmoothingScale(None, None, plain, plain)
-    if admissible is None:
-        return best
-    for one in GRID if alpha is None else (alpha,):
-        s = admissible(scale_of(inputs, weight, one))
+    for parameter, scale in tried if admissible is not None else ():
+        s = admissible(scale)  # type: ignore[misc]
         after = error(s)
-        if after < best.after or alpha is not None:
-            best = SmoothingScale(s, one, plain, after)
+        if after < best.after or force:
+            best = SmoothingScale(s, parameter, plain, after)
     return best
 
 
