@@ -11,6 +11,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.checkpoint.pickle_files import torch_file
+from joymigrate.run.train.formats.tensors import read_index
 
 # What a run keeps beside its weights, by the names of transformers, accelerate and torchtune.
 PARTS = {
@@ -47,7 +48,7 @@ def weight_files(folder: Path) -> list[Path]:
         for end in ("safetensors", "bin"):
             index = folder / f"{stem}.{end}.index.json"
             if index.is_file():
-                return read_index(index)
+                return sorted(set(read_index(folder, index).values()))
             if (folder / f"{stem}.{end}").is_file():
                 return [folder / f"{stem}.{end}"]
     for name in ADAPTERS:
@@ -62,22 +63,6 @@ def weight_files(folder: Path) -> list[Path]:
 def part_files(folder: Path) -> list[Path]:
     """The files of a folder that hold what a run keeps beside its weights."""
     return [path for pattern in PARTS for path in sorted(folder.glob(pattern))]
-
-
-def read_index(index: Path) -> list[Path]:
-    """The shards that an index names; JoyError where one is missing or the index is broken."""
-    try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        files = [index.parent / name for name in names]
-    except (ValueError, KeyError, AttributeError, TypeError):
-        raise JoyError("not an index of shards: no `weight_map`", where=str(index)) from None
-    missing = [path.name for path in files if not path.is_file()]
-    if missing:
-        raise JoyError(
-            f"shards are missing: {', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}",
-            where=str(index), help="download the missing files first",
-        )  # fmt: skip
-    return files
 
 
 def weights(files: Iterable[Path], trust: bool) -> dict[str, Any]:

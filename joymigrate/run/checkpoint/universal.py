@@ -12,6 +12,7 @@ from torch import Tensor
 
 from joymigrate.errors import JoyError
 from joymigrate.run.checkpoint.pickle_files import WRITE, make_unknown, torch_file
+from joymigrate.run.checkpoint.zero import step_folder
 
 LATEST = "latest_universal"
 GLOBAL = "optimizer_state.pt"
@@ -23,18 +24,12 @@ HEADS = ("mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_model_states.p
 
 def is_universal(folder: Path) -> bool:
     """Whether a folder is one, by itself or in its `latest_universal`."""
-    return (step_folder(folder) / "zero" / GLOBAL).is_file()
-
-
-def step_folder(folder: Path) -> Path:
-    """The folder of the step that `latest_universal` names; the folder itself without one."""
-    latest = folder / LATEST
-    return folder / latest.read_text(encoding="utf-8").strip() if latest.is_file() else folder
+    return (step_folder(folder, LATEST) / "zero" / GLOBAL).is_file()
 
 
 def read(folder: Path, trust: bool) -> dict[str, Any]:
     """`model`, `optimizer` with moments by parameter name, and what else was saved."""
-    place = step_folder(folder)
+    place = step_folder(folder, LATEST)
     whole = torch_file(place / "zero" / GLOBAL, trust)
     head = next((place / one for one in HEADS if (place / one).is_file()), None)
     rest = torch_file(head, trust) if head else {}

@@ -28,12 +28,10 @@ def is_zero(folder: Path) -> bool:
     return bool(list(step_folder(folder).glob("*_optim_states.pt")))
 
 
-def step_folder(folder: Path) -> Path:
-    """The folder of the step that `latest` names; the folder itself without one."""
-    latest = folder / "latest"
-    if latest.is_file():
-        return folder / latest.read_text(encoding="utf-8").strip()
-    return folder
+def step_folder(folder: Path, latest: str = "latest") -> Path:
+    """The folder of the step that a file names; the folder itself without such a file."""
+    named = folder / latest
+    return folder / named.read_text(encoding="utf-8").strip() if named.is_file() else folder
 
 
 def read(folder: Path, trust: bool) -> dict[str, Any]:
@@ -55,13 +53,12 @@ def read(folder: Path, trust: bool) -> dict[str, Any]:
     shapes: list[Mapping[str, Any]] = list(head["param_shapes"])
     key = "fp32_flat_groups" if stage == 3 else "single_partition_of_fp32_groups"
     flat = [[part.reshape(-1) for part in rank[key]] for rank in ranks]
-    join = join_stage_3 if stage == 3 else join_stage_2
-    model = join(shapes, flat)
+    model = join(shapes, flat, stage)
     moments = {}
     for name in MOMENTS:
         parts = [moment_parts(rank, name) for rank in ranks]
         if all(parts):
-            moments[name] = join(shapes, parts)
+            moments[name] = join(shapes, parts, stage)
     model |= outside(heads, model, stage)
     kept = {k: v for k, v in head.items() if k not in DEEPSPEED and v is not None}
     if "model" in kept:  # of the user's client_state: the weights are called so here
@@ -150,30 +147,19 @@ def moment_parts(rank: Mapping[str, Any], name: str) -> list[Tensor]:
     return [group[name].reshape(-1) for group in groups]
 
 
-def join_stage_2(
-    shapes: Sequence[Mapping[str, Any]], flat: Sequence[Sequence[Tensor]]
+def join(
+    shapes: Sequence[Mapping[str, Any]], flat: Sequence[Sequence[Tensor]], stage: int
 ) -> dict[str, Tensor]:
-    """Stages 1 and 2: a group's partitions of all ranks one after the other, then cut by shape."""
-    found = {}
-    for number, group in enumerate(shapes):
-        whole = torch.cat([rank[number] for rank in flat])
-        at = 0
-        for name, shape in group.items():
-            count = math.prod(shape)
-            if at + count > whole.numel():
-                raise JoyError(f"the partitions are too short for '{name}': a rank is missing")
-            found[name] = whole[at : at + count].reshape(tuple(shape)).clone()
-            at += count
-    return found
+    """The parameters of all ranks' flat partitions, cut by their shapes.
 
-
-def join_stage_3(
-    shapes: Sequence[Mapping[str, Any]], flat: Sequence[Sequence[Tensor]]
-) -> dict[str, Tensor]:
-    """Stage 3: each parameter lies in equal parts on the ranks, the last of them padded."""
-    ranks = [torch.cat(list(groups)) for groups in flat]
+    Stages 1 and 2: a group's partitions of all ranks lie one after the other. Stage 3: each
+    parameter lies in equal parts on the ranks, the last of them padded.
+    """
     found, at = {}, 0
-    for group in shapes:
+    ranks = [torch.cat(list(groups)) for groups in flat] if stage == 3 else []
+    for number, group in enumerate(shapes):
+        if stage < 3:
+            ranks, at = [torch.cat([rank[number] for rank in flat])], 0
         for name, shape in group.items():
             count = math.prod(shape)
             each = math.ceil(count / len(ranks))
