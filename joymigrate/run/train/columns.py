@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,14 +71,15 @@ class SampleColumn:
 
     def __init__(self, folder: Path, name: str, manifest: Manifest) -> None:
         self.path = folder / f"{name}.bin"
-        self.folder = folder
         self.dtype = np.dtype(manifest.fields[name])
         self.checks = manifest.checks[f"{name}.bin"]
         for suffix in ("bin", "idx"):
             check_size(folder, f"{name}.{suffix}", manifest)
         self.raw = map_file(self.path, np.dtype(np.uint8))
         self.ends = map_file(folder / f"{name}.idx", np.dtype(np.int64))
-        check_blocks(folder / f"{name}.idx", self.ends.view(np.uint8), manifest)
+        checks = manifest.checks[f"{name}.idx"]
+        ends = self.ends.view(np.uint8)
+        check_blocks(folder / f"{name}.idx", ends, checks, range(len(checks)))
         self.seen = np.zeros(len(self.checks), dtype=bool)
 
     def length(self, index: int) -> int:
@@ -97,16 +98,10 @@ class SampleColumn:
         return self.slice(int(self.ends[index]), int(self.ends[index + 1]))
 
     def check(self, first: int, last: int) -> None:
-        """Compare the checksums of some blocks."""
-        for block in range(first, min(last + 1, len(self.checks))):
-            piece = self.raw[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
-            if not self.seen[block] and zlib.crc32(piece.data) != self.checks[block]:
-                raise Corrupt(
-                    f"block {block} of {self.path.name} is damaged",
-                    where=str(self.path),
-                    help=REBUILD.format(self.folder),
-                )
-            self.seen[block] = True
+        """Compare the checksums of some blocks, each once."""
+        blocks = range(first, min(last + 1, len(self.checks)))
+        check_blocks(self.path, self.raw, self.checks, (b for b in blocks if not self.seen[b]))
+        self.seen[first : last + 1] = True
 
 
 def map_file(path: Path, dtype: np.dtype[Any]) -> Array:
@@ -135,12 +130,11 @@ def checksums(data: Array) -> list[int]:
     return [zlib.crc32(data[at : at + BLOCK_BYTES].data) for at in range(0, len(data), BLOCK_BYTES)]
 
 
-def check_blocks(path: Path, data: Array, manifest: Manifest) -> None:
-    """All blocks of a file, now."""
-    for block, (found, wanted) in enumerate(
-        zip(checksums(data), manifest.checks[path.name], strict=True)
-    ):
-        if found != wanted:
+def check_blocks(path: Path, data: Array, checks: Sequence[int], blocks: Iterable[int]) -> None:
+    """Some blocks of a file; `Corrupt` names the first one that differs."""
+    for block in blocks:
+        piece = data[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
+        if zlib.crc32(piece.data) != checks[block]:
             raise Corrupt(
                 f"block {block} of {path.name} is damaged",
                 where=str(path),

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from joymigrate.errors import JoyError
+from joymigrate.extras import need
 from joymigrate.run.train.run_folder import BOARD, METRICS
 
 PLAIN_EVERY_S = 10.0  # between lines where the output is not a terminal
@@ -61,14 +63,9 @@ class TrainingLog:
 
 def board(folder: Path) -> Any:
     """TensorBoard's writer."""
-    from joymigrate.errors import JoyError
+    need("train", "tensorboard", what="logging.tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
 
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise JoyError(
-            "logging.tensorboard needs tensorboard", help="pip install 'joymigrate[train]'"
-        ) from None
     return SummaryWriter(str(folder))
 
 
@@ -123,15 +120,9 @@ class Gauges:
     NAMES = ("step", "loss", "lr", "grad_norm", "tokens", "tokens_per_s", "step_s", "mfu")
 
     def __init__(self, port: int, run: str) -> None:
-        from joymigrate.errors import JoyError
+        need("train", "prometheus_client", what="logging.prometheus")
+        from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
-        try:
-            from prometheus_client import CollectorRegistry, Gauge, start_http_server
-        except ImportError:
-            raise JoyError(
-                "logging.prometheus needs prometheus-client",
-                help="pip install 'joymigrate[train]'",
-            ) from None
         registry = CollectorRegistry()
         self.gauges = {
             name: Gauge(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.extras import need
 
 SUFFIXES = {
     ".jsonl": "jsonl",
@@ -219,12 +220,9 @@ def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def rows(path: Path, at: RecordPosition) -> Iterator[tuple[TrainingRecord, RecordPosition]]:
     """One record per row of a Parquet file, read batch by batch."""
-    try:
-        from pyarrow import ArrowInvalid, parquet
-    except ImportError:
-        raise JoyError(
-            "reading Parquet needs pyarrow", where=str(path), help="pip install 'joymigrate[train]'"
-        ) from None
+    need("train", "pyarrow", what="reading Parquet")
+    from pyarrow import ArrowInvalid, parquet
+
     try:
         file = parquet.ParquetFile(path)
     except (ArrowInvalid, OSError) as error:

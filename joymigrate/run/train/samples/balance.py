@@ -15,12 +15,18 @@ from __future__ import annotations
 import heapq
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from joymigrate.run.train.samples.batch import Array, JaggedIds, SampleBatch, join_batches
+from joymigrate.run.train.samples.batch import (
+    Array,
+    JaggedIds,
+    SampleBatch,
+    join_batches,
+    ranges,
+)
 from joymigrate.run.train.samples.schema import FeatureSchema
 
 Work = Callable[[SampleBatch], Array]
@@ -135,21 +141,12 @@ class Balancer:
 
 def pick_rows(batch: SampleBatch, rows: Array) -> SampleBatch:
     """Some rows of a batch, in the order given."""
-    return SampleBatch(
-        ids={name: values[rows] for name, values in batch.ids.items()},
-        lists={name: picked_lists(one, rows) for name, one in batch.lists.items()},
-        numbers=batch.numbers[rows],
-        labels=batch.labels[rows],
-        groups=None if batch.groups is None else batch.groups[rows],
-        times=None if batch.times is None else batch.times[rows],
-        read=len(rows),
-    )
+    picked = batch.rows(lambda values: values[rows], lambda lists: picked_lists(lists, rows))
+    return replace(picked, read=len(rows))
 
 
 def picked_lists(lists: JaggedIds, rows: Array) -> JaggedIds:
     """Some lists."""
-    from joymigrate.run.train.samples.batch import ranges
-
     counts = lists.lengths[rows]
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return JaggedIds(lists.values[ranges(lists.offsets[:-1][rows], counts)], offsets)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,17 +67,20 @@ class SampleBatch:
             skipped = {r: n for r, n in zip(self.reasons, counts, strict=True) if n}
             kept = np.concatenate([[0], np.cumsum(self.fate == 0)])
             first, last = int(kept[first]), int(kept[last])
+        made = self.rows(lambda values: values[first:last], lambda lists: lists.part(first, last))
+        return replace(made, read=read, skipped=skipped, fate=fate, reasons=self.reasons)
+
+    def rows(
+        self, of_array: Callable[[Array], Array], of_lists: Callable[[JaggedIds], JaggedIds]
+    ) -> SampleBatch:
+        """Some rows: every column by `of_array`, every list by `of_lists`."""
         return SampleBatch(
-            ids={name: values[first:last] for name, values in self.ids.items()},
-            lists={name: one.part(first, last) for name, one in self.lists.items()},
-            numbers=self.numbers[first:last],
-            labels=self.labels[first:last],
-            groups=None if self.groups is None else self.groups[first:last],
-            times=None if self.times is None else self.times[first:last],
-            read=read,
-            skipped=skipped,
-            fate=fate,
-            reasons=self.reasons,
+            ids={name: of_array(values) for name, values in self.ids.items()},
+            lists={name: of_lists(one) for name, one in self.lists.items()},
+            numbers=of_array(self.numbers),
+            labels=of_array(self.labels),
+            groups=None if self.groups is None else of_array(self.groups),
+            times=None if self.times is None else of_array(self.times),
         )
 
 

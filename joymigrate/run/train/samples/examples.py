@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +14,16 @@ from joymigrate.run.tensorflow.operators.example import read_example
 from joymigrate.run.tensorflow.records import read_index, read_records
 from joymigrate.run.train.samples.batch import SampleBatch
 from joymigrate.run.train.samples.encode import check_columns
-from joymigrate.run.train.samples.position import EpochOrder, RowGroupPiece
-from joymigrate.run.train.samples.readers import encoder_of
+from joymigrate.run.train.samples.position import RowGroupPiece
+from joymigrate.run.train.samples.readers import SampleRows, encoder_of
 from joymigrate.run.train.samples.schema import BAGS, FeatureSchema
 
 GROUP = 4096  # records that are read and shuffled together
 LOOKED = 100  # records of a file that are searched for columns: a feature may be missing in some
 
 
-@dataclass(frozen=True)
-class ExampleRows:
-    """Records in numbered groups with a schema of features; cheap to send to a reader."""
-
-    files: tuple[str, ...]
-    groups: tuple[tuple[int, int, int], ...]  # file, first record, the byte where it starts
-    sizes: tuple[int, ...]
-    schema: FeatureSchema
-    seed: int = 0
-    shuffle: bool = True
-
-    @functools.cached_property
-    def order(self) -> EpochOrder:
-        """The order of the rows."""
-        return EpochOrder(self.sizes, self.seed, shuffle=self.shuffle)
+class ExampleRows(SampleRows):
+    """Records of TFRecord files; a group: its file, first record, and the byte it starts at."""
 
     def read(self, piece: RowGroupPiece) -> SampleBatch:
         """The rows of a piece, encoded."""

@@ -6,13 +6,13 @@ B rows, L events, N negatives, K levels, V entries of a level.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.columns import Batch
+from joymigrate.run.train.samples.metrics import rank_metrics
 from joymigrate.run.train.samples.tasks import FeatureTask
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from joymigrate.run.train.semantic_ids.codes import SemanticIds
 
-TOP = 10
 OWN = "own"  # the events that this process computes [B, L], in a batch
 
 
@@ -241,13 +240,3 @@ class GenerativeTask(FeatureTask):
                 for name, value in rank_metrics([row["unseen"] for row in right]).items()
             },
         }
-
-
-def rank_metrics(ranks: Sequence[int]) -> dict[str, float]:
-    """Recall and NDCG at 10, and MRR, of ranks from 0."""
-    gains = [1 / math.log2(rank + 2) if rank < TOP else 0.0 for rank in ranks]
-    return {
-        f"recall@{TOP}": sum(rank < TOP for rank in ranks) / len(ranks),
-        f"ndcg@{TOP}": sum(gains) / len(gains),
-        "mrr": sum(1 / (rank + 1) for rank in ranks) / len(ranks),
-    }

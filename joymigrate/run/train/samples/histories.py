@@ -12,7 +12,7 @@ import struct
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -24,18 +24,6 @@ COUNT = 0xFFFFFFFF  # the piece number that holds a user's count
 FIELDS = b"fields"
 MAP_BYTES = 1 << 40  # of address space; the file grows as it is written
 TIME = "time"
-
-
-class HistoryPieces(Protocol):
-    """A key-value store of pieces: (user, number) → bytes."""
-
-    where: str
-
-    def get(self, keys: Sequence[tuple[int, int]]) -> list[bytes | None]: ...
-    def put(self, items: Sequence[tuple[int, int, bytes]]) -> None: ...
-    def fields(self) -> list[str] | None: ...
-    def set_fields(self, names: Sequence[str]) -> None: ...
-    def close(self) -> None: ...
 
 
 class LmdbPieces:
@@ -170,7 +158,7 @@ def close_all() -> None:
 class HistoryStore:
     """Events by user: fields of whole numbers, in the order of time. Not thread-safe to write."""
 
-    def __init__(self, pieces: HistoryPieces) -> None:
+    def __init__(self, pieces: LmdbPieces | RedisPieces) -> None:
         self.pieces = pieces
         self.names = pieces.fields()
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
+
+TOP = 10  # places of a list of items that are looked at
 
 
 def click_metrics(
@@ -95,3 +98,13 @@ def list_metrics(
         found |= {f"ndcg@{k}": float(np.mean(gains)), f"recall@{k}": float(np.mean(recalls))}
     found.pop("log_loss", None)  # scores are no probabilities
     return found
+
+
+def rank_metrics(ranks: Sequence[int]) -> dict[str, float]:
+    """Recall and NDCG at 10, and MRR, of ranks from 0."""
+    gains = [1 / math.log2(rank + 2) if rank < TOP else 0.0 for rank in ranks]
+    return {
+        f"recall@{TOP}": sum(rank < TOP for rank in ranks) / len(ranks),
+        f"ndcg@{TOP}": sum(gains) / len(gains),
+        "mrr": sum(1 / (rank + 1) for rank in ranks) / len(ranks),
+    }

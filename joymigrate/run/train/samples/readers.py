@@ -36,23 +36,12 @@ DEATHS = 20  # of readers, one after another without a piece read between, that 
 ENGINES = ("threads", "processes", "ray")
 
 
-class SampleRows(Protocol):
-    """Numbered groups of rows; a reader gets one and is asked for pieces."""
-
-    @property
-    def schema(self) -> FeatureSchema: ...
-    @property
-    def order(self) -> EpochOrder: ...
-    def read(self, piece: RowGroupPiece) -> SampleBatch: ...
-    def empty(self) -> SampleBatch: ...
-
-
 @dataclass(frozen=True)
-class ParquetRows:
-    """Parquet files as numbered row groups with a schema of features; cheap to send to a reader."""
+class SampleRows:
+    """Files as numbered groups of rows with a schema of features; cheap to send to a reader."""
 
     files: tuple[str, ...]
-    groups: tuple[tuple[int, int], ...]  # file, row group inside it
+    groups: tuple[tuple[int, ...], ...]  # a group's file, and where it lies in it
     sizes: tuple[int, ...]
     schema: FeatureSchema
     seed: int = 0
@@ -62,6 +51,18 @@ class ParquetRows:
     def order(self) -> EpochOrder:
         """The order of the rows."""
         return EpochOrder(self.sizes, self.seed, shuffle=self.shuffle)
+
+    def read(self, piece: RowGroupPiece) -> SampleBatch:
+        """The rows of a piece, encoded."""
+        raise NotImplementedError
+
+    def empty(self) -> SampleBatch:
+        """No rows, with all columns."""
+        raise NotImplementedError
+
+
+class ParquetRows(SampleRows):
+    """Row groups of Parquet files."""
 
     def read(self, piece: RowGroupPiece) -> SampleBatch:
         """The rows of a piece, encoded."""

@@ -245,19 +245,14 @@ class NextItemTask(FeatureTask):
             }
 
     def measure(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """Recall (hit rate) and NDCG at 10 over the rows with a label of 1."""
-        import math
+        """Recall (hit rate) and NDCG at 10, and MRR, over the rows with a label of 1."""
+        from joymigrate.run.train.samples.metrics import rank_metrics
 
         ranks = [row["prediction"] for row in rows if row["reference"]]
         if not ranks:
             return {}
-        gains = [1 / math.log2(rank + 2) if rank < 10 else 0.0 for rank in ranks]
         among = sum(row["among"] for row in rows) / len(rows)
-        return {
-            "recall@10": sum(rank < 10 for rank in ranks) / len(ranks),
-            "ndcg@10": sum(gains) / len(gains),
-            "ranked_among": among,
-        }
+        return {**rank_metrics(ranks), "ranked_among": among}
 
 
 def next_item_logits(model: Any, batch: Batch) -> torch.Tensor:

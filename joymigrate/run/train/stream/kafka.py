@@ -11,10 +11,12 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.run.train.samples.schema import FeatureSchema
 from joymigrate.run.train.stream.sources import (
+    ROW,
     Position,
     StreamRows,
     arrow_schema,
     record_of,
+    refuse_entry,
     table_of,
 )
 
@@ -46,20 +48,14 @@ class KafkaTopic:
         if not messages:
             return None
         kinds = arrow_schema(self.schema)
-        records, broken = [], 0
+        records: list[dict[str, Any]] = []
+        lost: dict[str, int] = {}
         for message in messages:
             try:
-                records.append(record_of({b"row": message.value}, kinds))
+                records.append(record_of({ROW: message.value}, kinds))
             except ValueError as error:
-                if self.schema.on_error == "stop":
-                    raise JoyError(
-                        f"the message is no row of this schema: {error}",
-                        where=f"{self.where} offset {message.offset}",
-                        help="write rows as the schema says, or set on_error: skip",
-                    ) from None
-                broken += 1
+                refuse_entry(self.schema, error, f"{self.where} offset {message.offset}", lost)
         last = messages[-1].offset
-        lost = {"the entry is no row": broken} if broken else {}
         behind = {"offset": last + 1}
         return StreamRows(table_of(records, kinds), behind, f"{self.where} offset {last}", lost)
 

@@ -224,7 +224,7 @@ class RedisStream:
                 else:
                     records.append(record_of(fields, kinds))
             except (ValueError, KeyError, pa.ArrowException, JoyError) as error:
-                self.refuse(error, place, broken)
+                refuse_entry(self.schema, error, place, broken)
         if records:
             parts.append(table_of(records, kinds))
         table = pa.concat_tables(parts) if parts else kinds.empty_table()
@@ -233,20 +233,23 @@ class RedisStream:
         behind = {"id": last, "entries": read}
         return StreamRows(table, behind, f"{self.where} up to {last}", broken)
 
-    def refuse(self, error: Exception, place: str, broken: dict[str, int]) -> None:
-        """An entry that is no row: an error, or counted."""
-        reason = error.what if isinstance(error, JoyError) else " ".join(str(error).split())[:160]
-        if self.schema.on_error == "stop":
-            raise JoyError(
-                f"the entry is no row of this schema: {reason}",
-                where=place,
-                help="write rows as the schema says, or leave such entries out: on_error: skip",
-            ) from None
-        broken["the entry is no row"] = broken.get("the entry is no row", 0) + 1
-
     def close(self) -> None:
         """Let the connection go."""
         self.redis.close()
+
+
+def refuse_entry(
+    schema: FeatureSchema, error: Exception, place: str, broken: dict[str, int]
+) -> None:
+    """An entry that is no row: an error, or counted."""
+    reason = error.what if isinstance(error, JoyError) else " ".join(str(error).split())[:160]
+    if schema.on_error == "stop":
+        raise JoyError(
+            f"the entry is no row of this schema: {reason}",
+            where=place,
+            help="write rows as the schema says, or leave such entries out: on_error: skip",
+        ) from None
+    broken["the entry is no row"] = broken.get("the entry is no row", 0) + 1
 
 
 def text(value: Any) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,19 +44,6 @@ class Fetched:
 
     def __del__(self) -> None:
         self.release()
-
-
-class RowExchange(Protocol):
-    """What a collection needs."""
-
-    @property
-    def tables(self) -> Mapping[str, Sequence[Table]]: ...
-
-    def fetch(self, routes: list[TableRoute]) -> Fetched: ...
-    def bring(self, fetched: Fetched) -> None: ...
-    def rows(self, fetched: Fetched) -> list[Tensor]: ...
-    def update(self, fetched: Fetched, gradients: Sequence[Tensor | None]) -> None: ...
-    def look(self, routes: list[TableRoute]) -> list[Tensor]: ...
 
 
 class LocalExchange:

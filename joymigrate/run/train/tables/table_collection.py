@@ -21,8 +21,9 @@ from joymigrate.run.train.tables.configs import (
     TableOptions,
     torch_dtype,
 )
-from joymigrate.run.train.tables.exchange import Fetched, LocalExchange, RowExchange, rows_with_grad
+from joymigrate.run.train.tables.exchange import Fetched, LocalExchange, rows_with_grad
 from joymigrate.run.train.tables.keyed_jagged import KeyedJaggedTensor
+from joymigrate.run.train.tables.remote_rows import ShardedExchange
 from joymigrate.run.train.tables.route import Lines, TableRoute, route, route_lines
 from joymigrate.run.train.tables.row_optimiser import RowOptimiser
 from joymigrate.run.train.tables.rows_state import load_rows, save_rows
@@ -34,7 +35,7 @@ class TableCollection(nn.Module):
     """What both collections share: configurations, tables, and the way of a batch through them."""
 
     MODULES = ""  # the name of the dictionary of plain tables, as in TorchRec
-    exchange_: RowExchange | None = None
+    exchange_: LocalExchange | ShardedExchange | None = None
 
     def __init__(
         self,
@@ -129,7 +130,7 @@ class TableCollection(nn.Module):
             del self.plain[name]
 
     @property
-    def exchange(self) -> RowExchange:
+    def exchange(self) -> LocalExchange | ShardedExchange:
         """What the rows come from; made with the first batch, or by `shard_tables`."""
         if self.exchange_ is None:
             made = {name: self.make_table(self.shape_of(name)) for name in self.fused()}
