@@ -83,28 +83,5 @@ def share_memory(tensor: Any) -> Any:
     return torch.utils.dlpack.from_dlpack(tf.experimental.dlpack.to_dlpack(tensor))
 
 
-def address(tensor: Any) -> int:
-    """Where the data of a TensorFlow tensor on the CPU begin: to see that nothing was copied."""
-    import numpy as np
-
-    return int(np.asarray(memoryview(tensor)).__array_interface__["data"][0])
-
-
-def leave_devices() -> None:
-    """Keep TensorFlow on the CPU: it takes the memory of every GPU it sees.
-
-    To be called before TensorFlow uses a device.
-    """
-    import tensorflow as tf
-
-    try:
-        tf.config.set_visible_devices([], "GPU")
-    except RuntimeError as error:
-        raise JoyError(
-            f"TensorFlow has its devices already: {error}",
-            help="call leave_devices() before the first tensor of TensorFlow",
-        ) from None
-
-
 if "tensorflow" not in sys.modules:
     load_in_order()
