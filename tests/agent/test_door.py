@@ -146,7 +146,7 @@ def test_hostile_arguments_are_errors_that_say_what_to_do(project: Path) -> None
         assert (await ask(client, "next", path="."))["state"] == "not started"
 
     talk(Allowed((project,), run=True, write=True), push)
-    with pytest.raises(JoyError, match="no command has"):
+    with pytest.raises(JoyError, match="does not match"):
         check(BY_NAME["explain"], {"name": "\ud800"}, [project])
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from joymigrate.agent.door.tools import MOST_TEXT, MOST_WORDS, ToolSpec
-from joymigrate.errors import JoyError, did_you_mean
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
 
-KINDS: dict[str, type] = {"string": str, "integer": int, "boolean": bool, "array": list}
-SHOWN = 80  # characters of a value that an error quotes
+from joymigrate.agent.door.tools import ToolSpec, schema_of
+from joymigrate.errors import JoyError
+
+SHOWN = 120  # characters of a value or of a fault that an error quotes
 
 
 def check(tool: ToolSpec, given: Mapping[str, Any], roots: Sequence[Path]) -> dict[str, Any]:
@@ -21,57 +22,21 @@ def check(tool: ToolSpec, given: Mapping[str, Any], roots: Sequence[Path]) -> di
     What the schema does not name, a path outside the roots, or a value of another kind or size
     raises `JoyError`.
     """
-    unknown = [key for key in given if key not in tool.arguments]
-    if unknown:
-        hint = did_you_mean(str(unknown[0]), tool.arguments)
+    wrong = best_match(Draft202012Validator(schema_of(tool)).iter_errors(given))
+    if wrong is not None:
+        place = ".".join(map(str, (tool.name, *wrong.absolute_path)))
         raise JoyError(
-            f"{tool.name} has no argument {quote(unknown[0])}.{hint}",
-            help=f"its arguments: {', '.join(tool.arguments)}",
+            f"{place}: {cut(wrong.message)}",
+            help=f"the arguments of {tool.name}: {', '.join(tool.arguments) or 'none'}",
         )
-    missing = [key for key in tool.required if key not in given]
-    if missing:
-        raise JoyError(f"{tool.name} needs '{missing[0]}'", help=f"give {', '.join(tool.required)}")
     found = dict(given)
     for key, value in given.items():
-        schema = tool.arguments[key]
-        check_value(key, value, schema)
-        if schema.get("format") == "path":
+        if tool.arguments[key].get("format") == "path":
             found[key] = str(resolve(key, value, roots))
     path = Path(found["path"]) if "path" in found else None
     if path is not None:
         found["folder"] = str(path if path.is_dir() else path.parent)
     return found
-
-
-def check_value(key: str, value: Any, schema: Mapping[str, Any]) -> None:
-    """Refuse a value of another kind, form or size than its schema says."""
-    kind = schema["type"]
-    if not isinstance(value, KINDS[kind]) or (kind == "integer" and isinstance(value, bool)):
-        raise JoyError(f"'{key}' is {quote(value)}", help=f"its type is {kind}")
-    if isinstance(value, str):
-        check_text(key, value)
-        pattern, choices = schema.get("pattern"), schema.get("enum")
-        if pattern and not re.fullmatch(pattern, value):
-            raise JoyError(f"'{key}' is {quote(value)}", help=f"its form is {pattern}")
-        if choices and value not in choices:
-            raise JoyError(f"'{key}' is {quote(value)}", help=f"one of {', '.join(choices)}")
-    if isinstance(value, int) and kind == "integer":
-        least, most = schema.get("minimum", 0), schema.get("maximum", 10**9)
-        if not least <= value <= most:
-            raise JoyError(f"'{key}' is {value}", help=f"from {least} to {most}")
-    if isinstance(value, list):
-        if not 0 < len(value) <= MOST_WORDS:
-            raise JoyError(f"'{key}' has {len(value)} words", help=f"from 1 to {MOST_WORDS}")
-        for word in value:
-            check_value(key, word, schema["items"])
-
-
-def check_text(key: str, value: str) -> None:
-    """Refuse text that is too long, or that no command line can carry."""
-    if len(value) > MOST_TEXT:
-        raise JoyError(f"'{key}' has {len(value):,} characters", help=f"at most {MOST_TEXT:,}")
-    if "\0" in value or any(0xD800 <= ord(one) < 0xE000 for one in value):
-        raise JoyError(f"'{key}' holds a character that no path and no command has")
 
 
 def resolve(key: str, value: str, roots: Sequence[Path]) -> Path:
@@ -118,5 +83,10 @@ def read_uri(uri: str) -> Path | None:
 
 def quote(value: Any) -> str:
     """A value as an error shows it: short, on one line."""
-    text = repr(value)
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+    return cut(repr(value))
+
+
+def cut(text: str) -> str:
+    """A text of at most `SHOWN` characters: its beginning and its end."""
+    half = SHOWN // 2
+    return text if len(text) <= SHOWN else f"{text[:half]}…{text[1 - half :]}"

@@ -11,16 +11,19 @@ MOST_TEXT = 4_096  # characters of one argument
 MOST_WORDS = 64  # words of one command
 LONGEST_WAIT = 600
 
-PATH = {"type": "string", "format": "path", "description": "a folder or file below the roots"}
-TO = {
-    "type": "string",
-    "pattern": "[a-z0-9][a-z0-9_-]*",
+# What a command line can carry: no NUL, no half of a character.
+TEXT = {"type": "string", "maxLength": MOST_TEXT, "pattern": "^[^\\u0000\\ud800-\\udfff]*$"}
+PATH = TEXT | {"format": "path", "description": "a folder or file below the roots"}
+TO = TEXT | {
+    "pattern": "^[a-z0-9][a-z0-9_-]*$",
     "description": "the chip; `joymigrate chips list` names them",
 }
 STYLE = {"type": "string", "enum": ["agnostic", "accelerator", "direct"]}
 COMMAND = {
     "type": "array",
-    "items": {"type": "string"},
+    "items": TEXT,
+    "minItems": 1,
+    "maxItems": MOST_WORDS,
     "description": "the program as words: ['python', 'train.py', '--steps', '3']",
 }
 WAIT = {
@@ -111,7 +114,7 @@ TOOLS = (
     ),
     ToolSpec(
         "explain", "Any name: an API, operator, package, error code, variable, tool or rule.",
-        {"name": {"type": "string", "description": "torch.cuda.mem_get_info, aten::lgamma, JM107"},
+        {"name": TEXT | {"description": "torch.cuda.mem_get_info, aten::lgamma, JM107"},
          "to": TO}, ("name",),
         lambda a: ["explain", *option(a, "to"), "--", a["name"]],
     ),
@@ -156,14 +159,14 @@ TOOLS = (
     ),
     ToolSpec(
         "rollback", "Take back a step of the ledger, and those behind it.",
-        {"path": PATH, "step": {"type": "string", "pattern": "[0-9]{1,6}"}}, ("path",),
+        {"path": PATH, "step": TEXT | {"pattern": "^[0-9]{1,6}$"}}, ("path",),
         lambda a: ["rollback", *([a["step"]] if a.get("step") else []), "--project", a["folder"]],
         "text", writes=True, destructive=True,
     ),
     ToolSpec(
         "result", "A run by its id: its answer, the rest of a list behind `cursor`, or its end "
         "with `cancel`. Without an id: the runs there are.",
-        {"id": {"type": "string"}, "cursor": {"type": "integer", "minimum": 0}, "wait": WAIT,
+        {"id": TEXT, "cursor": {"type": "integer", "minimum": 0}, "wait": WAIT,
          "cancel": {"type": "boolean"}}, (), lambda a: [],
     ),
 )  # fmt: skip
