@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,6 @@ from joymigrate.agent.patches.guard import PatchRefusal, refusals
 from joymigrate.files import replace_file
 from joymigrate.rewrite.module import HELPER
 
-SCHEMA = "joymigrate.agent-task/1"
 FRAME = re.compile(r"(?:^|\s)([\w./-]+\.py):(\d+)\b")
 # Files that judge, or are generated: never part of a task.
 JUDGING = re.compile(rf"(?:^|/)(?:tests?/|test_|conftest\.py|{HELPER}\.py|setup\.py|sitecustomize)")
@@ -90,21 +88,7 @@ def write_task(
     folder: Path, item: OpenItem, entry: Sequence[str], tree: Path, log: Path,
     before: Sequence[Sequence[PatchRefusal]],
 ) -> Path:  # fmt: skip
-    """The task as text for whoever solves it, and as JSON beside it; returns where the text is."""
-    document = {
-        "schema": SCHEMA,
-        "place": item.place,
-        "message": item.message,
-        "whose": item.whose,
-        "next": item.next,
-        "files": {name: ", ".join(inside) for name, inside in item.files.items()},
-        "entry": list(entry),
-        "judges": list(JUDGES),
-        "refused": [
-            [{"name": r.name, "path": r.path, "why": r.why} for r in one] for one in before
-        ],
-    }
-    replace_file(folder / "task.json", json.dumps(document, indent=1).encode("utf-8"))
+    """Write the task as text for whoever solves it; returns where that is."""
     lines = [
         f"# {item.place}: {item.message}",
         "",

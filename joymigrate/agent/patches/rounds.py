@@ -7,7 +7,6 @@ contents of the files that the task names; the judges run in a copy of their own
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shlex
 import shutil
@@ -36,7 +35,6 @@ from joymigrate.model import Patch
 from joymigrate.rewrite.apply import apply
 from joymigrate.rewrite.diff import write_unified
 
-SCHEMA = "joymigrate.agent-round/1"
 FOLDER = "tasks"
 MOST_ITEMS = 8
 MOST_BYTES = 1_000_000  # of one file of a patch
@@ -257,8 +255,7 @@ def keep(
         "refused": [asdict(one) for one in refused],
         "grade": "rehearsed",
     }
-    round_ = {"schema": SCHEMA, "place": item.place, "taken": not refused, **details}
-    artefacts = {"agent.diff": diff, "round.json": json.dumps(round_, indent=1).encode("utf-8")}
+    artefacts = {"agent.diff": diff}
     line = f"joymigrate migrate . --agent {shlex.quote(asked.command)}"
     if refused:
         step = Step("patch", line, request.chip, Subject(item.place), verdict="fail",
