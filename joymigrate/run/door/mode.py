@@ -1,4 +1,4 @@
-"""The door whose target is this machine's CPU: every call of torch's functions goes through it."""
+"""The door to this machine's CPU: every call of torch's functions goes through it."""
 
 from __future__ import annotations
 

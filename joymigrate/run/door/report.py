@@ -21,7 +21,7 @@ def summarise(settings: DoorSettings, code: int, command: list[str]) -> dict[str
     return {
         "schema": SCHEMA,
         "what": Text.of(WHAT),
-        "reference": settings.target,
+        "reference": "cpu",
         "command": command,
         "exit_code": code,
         "cards": settings.cards,

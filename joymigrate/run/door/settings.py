@@ -1,4 +1,4 @@
-"""What a door is told: its target, the cards it shows, where its processes leave their notes."""
+"""What a door is told: the cards it shows, where its processes leave their notes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from typing import Any
 
 ENVIRONMENT = "JOYMIGRATE_DOOR"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-CPU = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
 class DoorSettings:
-    """`target` is `cpu` or a torch device type; `cards` how many the machine has that is stood in
-    for, of `model`; `notes` a folder for what each process saw, none for no notes."""
+    """`cards` is how many the machine has that is stood in for, of `model`; `notes` a folder for
+    what each process saw, none for no notes."""
 
-    target: str = CPU
     cards: int = 1
     model: str = "A100"
     notes: str = ""

@@ -9,7 +9,7 @@ import warnings
 from typing import Any
 
 from joymigrate import attach
-from joymigrate.run.door.settings import CPU, DoorSettings, read_settings
+from joymigrate.run.door.settings import DoorSettings, read_settings
 
 WHO = "door"
 NO_PINNING = "'pin_memory' argument is set as true but no accelerator is found"
@@ -21,10 +21,9 @@ def start() -> None:
     settings = read_settings()
     if settings is None or attach.waits(WHO):
         return
-    if settings.target == CPU:
-        if importlib.util.find_spec("triton") is not None:
-            os.environ.setdefault("TRITON_INTERPRET", "1")
-        attach.after_import("torch", functools.partial(open_to_cpu, settings), who=WHO)
+    if importlib.util.find_spec("triton") is not None:
+        os.environ.setdefault("TRITON_INTERPRET", "1")
+    attach.after_import("torch", functools.partial(open_to_cpu, settings), who=WHO)
 
 
 def open_to_cpu(settings: DoorSettings) -> None:
