@@ -22,6 +22,7 @@ from joymigrate.agent.patches.judges import (
     compare_work,
     differing,
     is_no_further,
+    judge_verdict,
 )
 from joymigrate.agent.patches.rounds import AgentOrder, read_files, run_command, solve
 from joymigrate.errors import JoyError
@@ -223,6 +224,18 @@ def test_another_error_in_the_same_file_is_no_further() -> None:
     assert is_no_further(before, other, more=False)
     assert not is_no_further(before, other, more=True)
     assert not is_no_further(before, {"line": "b.py:1", "message": "TypeError"}, more=False)
+
+
+def test_a_verdict_that_decides_nothing_proves_no_patch() -> None:
+    apart = {"module": "net.0", "metric": "relative"}
+    for verdict, more, name, why in [
+        ("inconclusive", {"reason": "no loss"}, "not-proven", "no loss"),
+        ("fail", {"first_divergence": apart}, "verdict-worse", "net.0 relative"),
+        (None, {}, "verdict-worse", "it crashed"),
+    ]:
+        (one,) = judge_verdict({"verdict": verdict, **more}, "it crashed")
+        assert (one.name, why in one.why) == (name, True)
+    assert list(judge_verdict({"verdict": "pass"}, "")) == []
 
 
 def test_recordings_differ_where_a_part_is_missing() -> None:

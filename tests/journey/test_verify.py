@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from joymigrate.journey.context import StepContext
+from joymigrate.journey.gates import Gates
+from joymigrate.journey.model import JourneyRequest
+from joymigrate.journey.steps import baseline
 from joymigrate.journey.steps.verify import broke_off, loss_scale, other_path
 
 
@@ -86,3 +90,17 @@ def test_a_crash_is_what_to_say_unless_something_differed_before_it() -> None:
     assert broke_off(found)
     assert not broke_off({**found, "first_divergence": {"module": "net"}})
     assert not broke_off({"target": {}, "first_divergence": None})
+
+
+def test_a_recording_that_is_only_held_against_another_is_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(
+        StepContext, "joymigrate", lambda at, log, *words, **more: asked.append(words)
+    )
+    request = JourneyRequest(tmp_path, ("python", "train.py"), "ascend")
+    at = StepContext(request, Gates(), tmp_path / "journey")
+    baseline.record_again(at, tmp_path / "tree", tmp_path / "again.jmb", "log.txt")
+    (words,) = asked
+    assert "--once" in words[: words.index("--")]

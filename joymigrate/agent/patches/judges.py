@@ -23,6 +23,7 @@ SHORTER = "the program stops earlier than before, after {calls} of {before} call
 LESS = "less runs on the chip than before: {names}"
 NOTHING = "the program ran to its end, and not one of its operators on the chip"
 APART = "its values part from the original's: {said}"
+UNPROVEN = "its values are not decided: {said}"
 BITS = (".safetensors", "log.json", "watch.json")  # of a recording: what was computed
 
 
@@ -61,7 +62,7 @@ def judge_rewrite(
 def judge_host(at: StepContext, tree: Path, folder: str, before: Before) -> Iterator[PatchRefusal]:
     """The program on this machine's processor computes, bit for bit, what it did before."""
     bundle = at.path(f"{folder}/host.jmb")
-    done = record(at, tree, f"{folder}/host.txt", bundle)
+    done = baseline.record_again(at, tree, bundle, f"{folder}/host.txt")
     if not baseline.program_ended_well(done):
         said = HOST.format(code=done.code, said=end_of(done))
         yield PatchRefusal("other-values", "", said)
@@ -70,14 +71,6 @@ def judge_host(at: StepContext, tree: Path, folder: str, before: Before) -> Iter
     if apart:
         apart = differing(read_series(before.recording), read_series(bundle)) or apart
         yield PatchRefusal("other-values", "", OTHER.format(names=", ".join(apart[:4])))
-
-
-def record(at: StepContext, tree: Path, log: str, bundle: Path) -> CompletedCommand:
-    """Record the program of a tree on this host, as the baseline was."""
-    request = at.request
-    words = baseline.words(request, str(bundle), request.baseline_entry or request.entry,
-                           baseline.stood_in(at))  # fmt: skip
-    return at.joymigrate(log, *words, ok=range(256), cwd=tree)
 
 
 def read_bits(bundle: Path) -> dict[str, str]:
@@ -160,11 +153,19 @@ def judge_values(
     result = at.path(f"{folder}/verdict.json")
     words = verify.words(at.request, at.chip_here, str(before.recording), str(result))
     done = at.joymigrate(f"{folder}/verify.txt", *words, ok=range(256), cwd=tree)
-    found = read_object(result)
-    if found.get("verdict") not in ("pass", "inconclusive"):
+    yield from judge_verdict(read_object(result), end_of(done))
+
+
+def judge_verdict(found: Mapping[str, Any], said: str) -> Iterator[PatchRefusal]:
+    """A verdict that is no pass. One that decides nothing proves nothing: the patch stays in the
+    ledger for a person. `said`: the command's last line."""
+    verdict = found.get("verdict")
+    if verdict == "inconclusive":
+        yield PatchRefusal("not-proven", "", UNPROVEN.format(said=found.get("reason") or said))
+    elif verdict != "pass":
         apart = found.get("first_divergence") or {}
-        said = f"{apart.get('module', '')} {apart.get('metric', '')}".strip() or end_of(done)
-        yield PatchRefusal("verdict-worse", "", APART.format(said=said))
+        place = f"{apart.get('module', '')} {apart.get('metric', '')}".strip()
+        yield PatchRefusal("verdict-worse", "", APART.format(said=place or said))
 
 
 def end_of(done: CompletedCommand) -> str:

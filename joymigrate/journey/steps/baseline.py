@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,15 @@ def record_original(
     """Run the original and record it."""
     shutil.rmtree(at.path(BUNDLE), ignore_errors=True)
     ask = words(at.request, str(at.path(BUNDLE)), entry_of(at.request), stand_ins)
+    return at.joymigrate(log, *ask, ok=range(256), cwd=elsewhere(at, folder))
+
+
+def record_again(at: StepContext, folder: Path, bundle: Path, log: str) -> CompletedCommand:
+    """Record the program of a folder as the baseline was, to hold one against the other: one run
+    is enough for that."""
+    shutil.rmtree(bundle, ignore_errors=True)
+    request = replace(at.request, once=True)
+    ask = words(request, str(bundle), entry_of(request), stood_in(at))
     return at.joymigrate(log, *ask, ok=range(256), cwd=elsewhere(at, folder))
 
 
@@ -292,9 +302,3 @@ def recorded_bundle(at: StepContext) -> Path | None:
     if outcome is None or not outcome.figures.get("recorded"):
         return None
     return at.request.baseline or at.path(BUNDLE)
-
-
-def original_folder(at: StepContext) -> Path | None:
-    """Where the original can be run once more."""
-    folder, _ = sources(at)
-    return elsewhere(at, folder)

@@ -177,7 +177,8 @@ def here(at: StepContext, log: str = BASE) -> tuple[CompletedCommand | None, str
     if known and log == BASE and not (at.request.train or at.gpu_here or at.chip_here):
         done = reuse(at, known, log)
     else:
-        done = at.plain(log, entry, baseline.original_folder(at), at.path(DRAWN), stand_ins)
+        folder = baseline.elsewhere(at, baseline.sources(at)[0])
+        done = at.plain(log, entry, folder, at.path(DRAWN), stand_ins)
     of = Text("the original on this machine's {device}", device="GPU" if at.gpu_here else "CPU")
     if stand_ins:
         of = Text.of("the original on cpu, by stand-ins for its GPU")

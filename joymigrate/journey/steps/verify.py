@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -212,10 +211,7 @@ def restarts(at: StepContext, found: Mapping[str, Any]) -> str | None:
     if before is None or before.figures.get("of") != "original":
         return None
     bundle, again = at.path(baseline.BUNDLE), str(at.path(AGAIN))
-    entry, folder = baseline.entry_of(at.request), baseline.original_folder(at)
-    shutil.rmtree(again, ignore_errors=True)
-    ask = baseline.words(at.request, again, entry, baseline.stood_in(at))
-    at.joymigrate("verify/again-log.txt", *ask, ok=range(256), cwd=folder)
+    baseline.record_again(at, baseline.sources(at)[0], Path(again), "verify/again-log.txt")
     if baseline.readable(at.path(AGAIN)) is None:
         return None
     compare = ["verify", "compare", str(bundle), again, "--format", "json"]
