@@ -45,6 +45,18 @@ def project(folder: Path, source: str) -> Path:
     return made
 
 
+def test_a_device_that_a_nested_configuration_names_is_the_chips(tmp_path: Path) -> None:
+    told = 'device = yaml.safe_load(open("conf.yaml"))["train"]["device"]'
+    source = ASSERTED.replace("import sys\n", "import yaml\n").replace(
+        'device = sys.argv[2] if len(sys.argv) > 2 else "cuda"', told
+    )
+    made = project(tmp_path, source)
+    (made / "conf.yaml").write_text("train:\n  device: cuda:0\n")
+    steps = steps_of(migrated(made, "python train.py"))
+    assert all(steps[name]["status"] == "done" for name in ORDER), steps
+    assert steps["verify"]["verdict"] == steps["train"]["verdict"] == "pass"
+
+
 def test_a_script_whose_program_insists_on_a_gpu_is_compared_by_stand_ins(tmp_path: Path) -> None:
     steps = steps_of(migrated(project(tmp_path, ASSERTED), "bash run.sh"))
     assert all(steps[name]["status"] == "done" for name in ORDER), steps
