@@ -155,7 +155,10 @@ def test_ten_calls_at_once_are_all_answered(project: Path) -> None:
         answers: list[dict[str, Any]] = []
 
         async def one(number: int) -> None:
-            answers.append(await ask(client, "next", path="."))
+            found = await ask(client, "next", path=".")
+            while found["schema"] == "joymigrate.server-run/1":  # on a busy machine
+                found = await ask(client, "result", id=found["id"], wait=60)
+            answers.append(found)
 
         async with anyio.create_task_group() as group:
             for number in range(10):
