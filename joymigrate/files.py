@@ -1,13 +1,33 @@
-"""Giving a file new content in one step: a reader sees the old file or the whole new one."""
+"""Reading JSON, and giving a file new content in one step: the old file or the whole new one."""
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import sys
 from pathlib import Path
+from typing import Any
 
 from joymigrate.errors import JoyError
+
+
+def read_json(path: Path, *, help: str | None = None) -> Any:
+    """What a JSON file holds. Raises JoyError where it can't be read, or is none."""
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise JoyError(f"cannot read: {error.strerror}", where=str(path), help=help) from None
+    except ValueError as error:
+        raise JoyError(f"not JSON: {error}", where=str(path), help=help) from None
+
+
+def read_document(path: Path, schema: str, what: str, *, help: str) -> dict[str, Any]:
+    """A JSON document of one schema. Raises JoyError for any other file: it is "not `what`"."""
+    found = read_json(path, help=help)
+    if not isinstance(found, dict) or found.get("schema") != schema:
+        raise JoyError(f"not {what}", where=str(path), help=help)
+    return found
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:

@@ -10,11 +10,14 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from joymigrate.cli._common_options import FORMAT, OUTPUT
 from joymigrate.cli._output import emit, one_of
 from joymigrate.errors import Exit
+
+if TYPE_CHECKING:
+    from joymigrate.report.blocks import BlockDocument
 
 # Every document has these: its own text, its JSON, and what the renderers make of its blocks.
 ALWAYS = ("text", "json", "md", "html")
@@ -80,6 +83,13 @@ def with_parameters(
     vars(command)["__signature__"] = inspect.Signature(parameters)
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     return command
+
+
+def pages(describe: Callable[[], BlockDocument]) -> dict[str, Callable[[], str]]:
+    """Markdown and a page of a document of blocks, for `Answer.own`."""
+    from joymigrate.report import renderers
+
+    return {form: lambda form=form: renderers.render(describe(), form) for form in ("md", "html")}
 
 
 def formats_of(noun: str) -> tuple[str, ...]:

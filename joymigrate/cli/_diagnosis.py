@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from joymigrate.cli._output import emit
 from joymigrate.errors import Exit, JoyError
 from joymigrate.evidence import count_grades, grade_line
-from joymigrate.files import write_output
+from joymigrate.files import read_document, write_output
 
 if TYPE_CHECKING:
     from joymigrate.chips import Chip
@@ -58,7 +58,7 @@ def compare_lock(chip: Chip, path: Path, format: str, output: Path | None) -> in
     from joymigrate import environment
     from joymigrate.environment import lock
 
-    locked = read_document(path, LOCK, "a lock", "joymigrate doctor --lock FILE")
+    locked = read_document(path, LOCK, "a lock", help="joymigrate doctor --lock FILE")
     if locked["chip"] != chip.name:
         raise JoyError(
             f"a lock of {locked['chip']}", where=str(path), help=f"--to {locked['chip']}"
@@ -79,20 +79,7 @@ def compare_lock(chip: Chip, path: Path, format: str, output: Path | None) -> in
 def read_environment(path: Path) -> Mapping[str, Any]:
     """A recorded environment; JoyError for any other file."""
     help = "joymigrate doctor --record -o FILE"
-    return read_document(path, ENVIRONMENT, "a recorded environment", help)
-
-
-def read_document(path: Path, schema: str, what: str, help: str) -> Mapping[str, Any]:
-    """A JSON document of one schema; JoyError for any other file."""
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise JoyError(f"cannot read: {error.strerror}", where=str(path)) from None
-    except ValueError as error:
-        raise JoyError(f"not JSON: {error}", where=str(path)) from None
-    if not isinstance(raw, dict) or raw.get("schema") != schema:
-        raise JoyError(f"not {what}", where=str(path), help=help)
-    return raw
+    return read_document(path, ENVIRONMENT, "a recorded environment", help=help)
 
 
 def as_json(said: Diagnosis) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from joymigrate.cli._answers import with_parameters
 def spread(command: Callable[..., int]) -> Callable[..., int]:
     """The command with each parameter that is a dataclass replaced by the fields of it.
 
-    Fields are annotated as typer wants parameters: `Annotated[str, typer.Option("--to")]`.
+    Fields are annotated as typer wants parameters, `Annotated[str, typer.Option("--to")]`, or have
+    an option that several commands share as their default.
     Raises TypeError where two fields have one name.
     """
     hints = get_type_hints(command, include_extras=True)

@@ -16,7 +16,7 @@ from joymigrate.cli._output import talk
 from joymigrate.errors import JoyError
 
 if TYPE_CHECKING:
-    from joymigrate.cli._verdicts import VerdictView
+    from joymigrate.cli._verdicts import VerdictOptions
     from joymigrate.verify.bundle import Bundle
 
 
@@ -168,16 +168,7 @@ def around(
         yield made
 
 
-def run(
-    replay: ReplayRequest,
-    *,
-    to: str | None,
-    subject: str | None,
-    checkpoint: str | None,
-    view: VerdictView,
-    output: Path | None,
-    verbose: bool,
-) -> int:
+def run(replay: ReplayRequest, asked: VerdictOptions, checkpoint: str | None) -> int:
     """Replay, judge, render, record."""
     from dataclasses import replace
 
@@ -186,6 +177,7 @@ def run(
     from joymigrate.extras import need
     from joymigrate.verify.bundle import open_bundle
 
+    view = asked.view()
     need("torch", "torch", "safetensors", what="replaying")
     baseline = open_bundle(replay.baseline)
     if replay.batches and not baseline.ranks[0].has("loaders.json"):
@@ -194,10 +186,10 @@ def run(
             where=str(replay.baseline),
             help="record it again with --batches 512MiB",
         )
-    replay = replace(replay, aside=output is None)
-    with target(replay, baseline, to) as (made, code):
+    replay = replace(replay, aside=asked.output is None)
+    with target(replay, baseline, asked.to) as (made, code):
         name = stem(replay.command)
-        place = where(to, subject or name, checkpoint, made, replay.rehearse)
+        place = where(asked.to, asked.subject or name, checkpoint, made, replay.rehearse)
         document, verdict = judge(baseline, made, place, replay.mapping, code, strict=replay.strict)
         if replay.evidence is not None:
             from joymigrate.verify.evidence_pack import write_pack
@@ -207,11 +199,9 @@ def run(
             except JoyError as error:  # the verdict is there all the same
                 said = f"no evidence: {error.what}"
             talk([f"verify: {said}"])
-        place = replace(place, subject=subject)
+        place = replace(place, subject=asked.subject)
         inputs = [replay.baseline]
-        return _verdicts.finish(
-            document, verdict, place, view, output, inputs, verbose=verbose, default=name
-        )
+        return _verdicts.finish(document, verdict, place, view, inputs, default=name)
 
 
 def stem(command: Sequence[str]) -> str | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from joymigrate.cli._common_options import OUTPUT, TO
 from joymigrate.cli._language import language_of
 from joymigrate.cli._output import emit, one_of, talk
 from joymigrate.errors import Exit
@@ -26,13 +27,6 @@ if TYPE_CHECKING:
 FORMATS = ("text", "json", "md", "html")
 GRADES = ("documented", "rehearsed", "measured")
 
-FORMAT = typer.Option("text", "--format", help="text, json, md or html.")
-SUBJECT = typer.Option(
-    None,
-    "--subject",
-    metavar="NAME",
-    help="What the verdict is about, for the ledger: a name, or a model folder.",
-)
 GRADE = typer.Option(
     "documented",
     "--grade",
@@ -41,6 +35,13 @@ GRADE = typer.Option(
 CHECKPOINT = typer.Option(None, "--checkpoint", help="The checkpoint that the target ran with.")
 LANG = typer.Option(
     None, "--lang", help="en or zh, but json (default: `lang` of the configuration, else en)."
+)
+FORMAT = typer.Option("text", "--format", help="text, json, md or html.")
+SUBJECT = typer.Option(
+    None,
+    "--subject",
+    metavar="NAME",
+    help="What the verdict is about, for the ledger: a name, or a model folder.",
 )
 STRICT = typer.Option(
     False, "--strict", help="Inconclusive (3) where a pass would leave something out."
@@ -100,10 +101,12 @@ def place_of(place: VerdictPlace, facts: Mapping[str, Any]) -> VerdictPlace:
 
 @dataclass(frozen=True, slots=True)
 class VerdictView:
-    """How a verdict is shown."""
+    """How a verdict is shown, and where."""
 
     form: str
     lang: str = "en"
+    output: Path | None = None
+    verbose: bool = False
 
 
 def check_view(form: str, lang: str | None = None) -> VerdictView:
@@ -111,18 +114,34 @@ def check_view(form: str, lang: str | None = None) -> VerdictView:
     return VerdictView(one_of(form, FORMATS, "--format"), language_of(lang))
 
 
+@dataclass(frozen=True, slots=True)
+class VerdictOptions:
+    """What every command of `verify` that ends in a verdict can be asked."""
+
+    to: str | None = TO
+    subject: str | None = SUBJECT
+    form: str = FORMAT
+    lang: str | None = LANG
+    output: Path | None = OUTPUT
+    verbose: bool = VERBOSE
+
+    def view(self) -> VerdictView:
+        """How the verdict is shown. Raises `JoyError` for an unknown format or language."""
+        return replace(check_view(self.form, self.lang), output=self.output, verbose=self.verbose)
+
+
 def exit_code(outcome: str) -> int:
     """0 pass, 1 fail, 3 inconclusive."""
     return {"pass": Exit.OK, "fail": Exit.FOUND}.get(outcome, Exit.INCONCLUSIVE)
 
 
-def render(document: Mapping[str, Any], view: VerdictView, *, verbose: bool = False) -> str:
+def render(document: Mapping[str, Any], view: VerdictView) -> str:
     """The document in one of the formats. JSON keeps its words, with what their Chinese is made
     of under `texts`."""
     if view.form == "json":
         return json.dumps(with_texts(document), ensure_ascii=False, indent=1) + "\n"
     with speaking(Language(view.lang, document.get("texts"))):
-        return render_verdict(document, view.form, verbose=verbose)
+        return render_verdict(document, view.form, verbose=view.verbose)
 
 
 def render_verdict(document: Mapping[str, Any], form: str, *, verbose: bool = False) -> str:
@@ -144,11 +163,9 @@ def finish(
     verdict: Verdict,
     place: VerdictPlace,
     view: VerdictView,
-    output: Path | None,
     inputs: Sequence[Path] = (),
     origin: TargetOrigin | None = None,
     *,
-    verbose: bool = False,
     default: str | None = None,
 ) -> int:
     """Write the verdict, record it, and return the exit code.
@@ -169,7 +186,7 @@ def finish(
         "grade": place.grade,
         "target": {"chip": place.chip, **(document.get("target") or {})},
     }
-    emit(render(document, view, verbose=verbose), output)
+    emit(render(document, view), view.output)
     if about is not None and (place.subject is not None or Ledger.of(Path.cwd()).exists()):
         origin = origin or gate.TargetOrigin(checkpoint=place.checkpoint)
         steps = gate.record(

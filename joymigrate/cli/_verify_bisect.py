@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from joymigrate.cli import _verdicts
-from joymigrate.cli._common_options import OUTPUT, TO
+from joymigrate.cli._options import spread
 from joymigrate.cli._output import talk
+from joymigrate.cli._verdicts import VerdictOptions
 
 if TYPE_CHECKING:
     from joymigrate.verify.model import Verdict
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 NEEDS = ("extra:torch",)
 
 
+@spread
 def command(
+    *,
+    asked: VerdictOptions,
     baseline: Path = typer.Argument(..., metavar="BASELINE", help="A bundle, of statistics too."),
     program: list[str] | None = typer.Argument(None, metavar="-- COMMAND"),
     again: str | None = typer.Option(
@@ -31,10 +35,6 @@ def command(
     window: list[str] = typer.Option(
         [], "--window", metavar="PATTERN", help="These modules, instead of looking for them."
     ),
-    to: str | None = TO,
-    form: str = _verdicts.FORMAT,
-    lang: str | None = _verdicts.LANG,
-    output: Path | None = OUTPUT,
 ) -> int:
     """Find the window of modules where COMMAND departs from the baseline, and judge it there.
 
@@ -52,19 +52,19 @@ def command(
 
     need("torch", "torch", "safetensors", what="replaying")
 
-    view = _verdicts.check_view(form, lang)
+    view = asked.view()
     first = open_bundle(baseline)
     replay = _replaying.ReplayRequest(
-        baseline=baseline, command=program or [], aside=output is None
+        baseline=baseline, command=program or [], aside=asked.output is None
     )
     with ExitStack() as stack:
         if not window:
-            with _replaying.target(replay, first, to) as (made, code):
-                place = where(to, None, None, made, False)
+            with _replaying.target(replay, first, asked.to) as (made, code):
+                place = where(asked.to, asked.subject, None, made, False)
                 document, verdict = judge(first, made, place, None, code)
             window = suspects(verdict)
             if not window:
-                return _verdicts.finish(document, verdict, place, view, output, [baseline])
+                return _verdicts.finish(document, verdict, place, view, [baseline])
         talk([f"bisect: looking into {', '.join(window)}"])
         room = Path(tempfile.mkdtemp(prefix="joymigrate-bisect-"))
         stack.callback(shutil.rmtree, room, ignore_errors=True)
@@ -80,16 +80,16 @@ def command(
         command_line = shlex.split(again) if again else list(first.manifest["command"])
         resolved = launching.resolve(command_line)
         recording = session.recording(settings, resolved, launching.environment())
-        with recording as running, _replaying.aside(output is None):
+        with recording as running, _replaying.aside(asked.output is None):
             running.code = launching.run(resolved, launching.with_start(running.environment))
         second = _replaying.ReplayRequest(
-            baseline=room / "window.jmb", command=program or [], aside=output is None
+            baseline=room / "window.jmb", command=program or [], aside=asked.output is None
         )
         narrow = open_bundle(room / "window.jmb")
-        with _replaying.target(second, narrow, to) as (made, code):
-            place = where(to, None, None, made, False)
+        with _replaying.target(second, narrow, asked.to) as (made, code):
+            place = where(asked.to, asked.subject, None, made, False)
             document, verdict = judge(narrow, made, place, None, code)
-            return _verdicts.finish(document, verdict, place, view, output, [baseline])
+            return _verdicts.finish(document, verdict, place, view, [baseline])
 
 
 def suspects(verdict: Verdict) -> list[str]:

@@ -7,25 +7,23 @@ from pathlib import Path
 import typer
 
 from joymigrate.cli import _verdicts
-from joymigrate.cli._common_options import OUTPUT, TO
+from joymigrate.cli._options import spread
+from joymigrate.cli._verdicts import VerdictOptions
 
 NEEDS = ("extra:torch",)
 
 
+@spread
 def command(
+    *,
+    asked: VerdictOptions,
     baseline: Path = typer.Argument(..., metavar="BASELINE", help="A bundle, or a dump.json."),
     target: Path = typer.Argument(..., metavar="TARGET", help="Another one."),
     mapping: Path | None = typer.Option(
         None, "--map", metavar="FILE", help="Names that differ: {baseline: target}."
     ),
-    to: str | None = TO,
-    subject: str | None = _verdicts.SUBJECT,
     checkpoint: str | None = _verdicts.CHECKPOINT,
-    form: str = _verdicts.FORMAT,
-    lang: str | None = _verdicts.LANG,
     strict: bool = _verdicts.STRICT,
-    output: Path | None = OUTPUT,
-    verbose: bool = _verdicts.VERBOSE,
 ) -> int:
     """Compare two recordings of `verify record`, without running anything.
 
@@ -41,16 +39,14 @@ def command(
     from joymigrate.verify.tolerance import Tolerance
 
     need("torch", "safetensors", what="reading a recording")
-    view = _verdicts.check_view(form, lang)
+    view = asked.view()
     if msprobe.is_dump(baseline) or msprobe.is_dump(target):
-        dumped = _verdicts.place(to, subject, checkpoint=checkpoint)
+        dumped = _verdicts.place(asked.to, asked.subject, checkpoint=checkpoint)
         verdict = msprobe.compare(baseline, target, Tolerance.of(dumped.chip))
         document = verdict_json(verdict)
         inputs = [path for path in (baseline, target) if path.is_file()]
-        return _verdicts.finish(document, verdict, dumped, view, output, inputs, verbose=verbose)
+        return _verdicts.finish(document, verdict, dumped, view, inputs)
     ours, theirs = open_bundle(baseline), open_bundle(target)
-    place = where(to, subject, checkpoint, theirs, False)
+    place = where(asked.to, asked.subject, checkpoint, theirs, False)
     document, verdict = judge(ours, theirs, place, mapping, strict=strict)
-    return _verdicts.finish(
-        document, verdict, place, view, output, [baseline, target], verbose=verbose
-    )
+    return _verdicts.finish(document, verdict, place, view, [baseline, target])

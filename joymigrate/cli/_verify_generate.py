@@ -9,13 +9,17 @@ from pathlib import Path
 import typer
 
 from joymigrate.cli import _verdicts
-from joymigrate.cli._common_options import OUTPUT, TO
+from joymigrate.cli._options import spread
+from joymigrate.cli._verdicts import VerdictOptions
 
 NEEDS = ("extra:torch",)
 WANTS = {"package:transformers": "--model DIR"}
 
 
+@spread
 def command(
+    *,
+    asked: VerdictOptions,
     baseline: Path | None = typer.Argument(None, metavar="[BASELINE]", help="JSONL."),
     target: Path | None = typer.Argument(
         None, metavar="[TARGET]", help="JSONL; or --model, --url."
@@ -30,12 +34,7 @@ def command(
     device: str | None = typer.Option(None, "--device", help="Where --model runs."),
     dtype: str = typer.Option("auto", "--dtype", help="auto, float32, bfloat16, float16."),
     envelope: Path | None = typer.Option(None, "--envelope", help="A second run of the baseline."),
-    to: str | None = TO,
-    subject: str | None = _verdicts.SUBJECT,
     grade: str = _verdicts.GRADE,
-    form: str = _verdicts.FORMAT,
-    lang: str | None = _verdicts.LANG,
-    output: Path | None = OUTPUT,
 ) -> int:
     """Compare generated text: two files, or a file and a model that is asked now.
 
@@ -51,8 +50,8 @@ def command(
     from joymigrate.verify.ops.places import find_device
     from joymigrate.verify.tolerance import Tolerance
 
-    view = _verdicts.check_view(form, lang)
-    place = _verdicts.place(to, subject, grade)
+    view = asked.view()
+    place = _verdicts.place(asked.to, asked.subject, grade)
     if (target is None) == (model is None and url is None) and not record:
         raise JoyError("name one target: a file, --model or --url")
     source: generate_live.AskedModel | None = None
@@ -66,7 +65,7 @@ def command(
     elif url is not None:
         source = generate_live.RemoteModel(url, served, key, length)
     if record:
-        if source is None or prompts is None or output is None:
+        if source is None or prompts is None or asked.output is None:
             raise JoyError("--record needs --model or --url, --prompts FILE and -o FILE")
         asked = generate_live.ask(
             source, generate_live.read_prompts(prompts), forced=False, free=True
@@ -74,7 +73,7 @@ def command(
         lines = (json.dumps(generate_live.as_json(line)) for line in asked.values())
         from joymigrate.cli._output import emit
 
-        emit("\n".join(lines) + "\n", output)
+        emit("\n".join(lines) + "\n", asked.output)
         return Exit.OK
     if baseline is None:
         raise JoyError("which baseline?", help="verify generate BASELINE.jsonl TARGET.jsonl")
@@ -87,7 +86,7 @@ def command(
     found, document = generate.verdict(base, said, Tolerance.of(place.chip), own)
     document["rehearsal"] = place.rehearsal
     inputs = [baseline, *([target] if target else [])]
-    default = str(model) if model is not None and subject is None else subject
+    default = str(model) if model is not None and asked.subject is None else asked.subject
     from dataclasses import replace
 
-    return _verdicts.finish(document, found, replace(place, subject=default), view, output, inputs)
+    return _verdicts.finish(document, found, replace(place, subject=default), view, inputs)

@@ -8,12 +8,16 @@ from pathlib import Path
 import typer
 
 from joymigrate.cli import _verdicts
-from joymigrate.cli._common_options import OUTPUT, TO
+from joymigrate.cli._options import spread
+from joymigrate.cli._verdicts import VerdictOptions
 
 WANTS = {"package:tensorboard": "event files of TensorBoard"}
 
 
+@spread
 def command(
+    *,
+    asked: VerdictOptions,
     baseline: Path = typer.Argument(..., metavar="BASELINE", help="JSONL, CSV or TensorBoard."),
     target: Path = typer.Argument(..., metavar="TARGET", help="The same of the target."),
     envelope: list[Path] = typer.Option(
@@ -21,13 +25,8 @@ def command(
     ),
     column: str | None = typer.Option(None, "--column", help="The loss's name in the files."),
     smooth: int = typer.Option(1, "--smooth", min=1, help="Average over so many steps."),
-    to: str | None = TO,
-    subject: str | None = _verdicts.SUBJECT,
     grade: str = _verdicts.GRADE,
     checkpoint: str | None = _verdicts.CHECKPOINT,
-    form: str = _verdicts.FORMAT,
-    lang: str | None = _verdicts.LANG,
-    output: Path | None = OUTPUT,
 ) -> int:
     """Compare two loss curves, and the gradient norms where both runs have them.
 
@@ -37,8 +36,8 @@ def command(
     from joymigrate.verify import loss, loss_curves
     from joymigrate.verify.tolerance import Tolerance
 
-    view = _verdicts.check_view(form, lang)
-    place = _verdicts.place(to, subject, grade, checkpoint)
+    view = asked.view()
+    place = _verdicts.place(asked.to, asked.subject, grade, checkpoint)
     limits = Tolerance.of(place.chip)
     sides = [loss_curves.read_curves(path) for path in (baseline, target)]
     others = [loss_curves.read_curves(path) for path in envelope]
@@ -47,5 +46,5 @@ def command(
     verdict = loss.verdict(found, limits, lengths[0], lengths[1])
     verdict = replace(verdict, rehearsal=place.rehearsal)
     return _verdicts.finish(
-        loss.document(found, verdict, limits), verdict, place, view, output, [baseline, target]
+        loss.document(found, verdict, limits), verdict, place, view, [baseline, target]
     )

@@ -8,18 +8,21 @@ from pathlib import Path
 import typer
 
 from joymigrate.cli import _verdicts
-from joymigrate.cli._common_options import OUTPUT, TO
+from joymigrate.cli._options import spread
 from joymigrate.cli._output import talk
+from joymigrate.cli._verdicts import VerdictOptions
 
 NEEDS = ("extra:torch",)
 WANTS = {"rehearsal": "--rehearse"}
 
 
+@spread
 def command(
+    *,
+    asked: VerdictOptions,
     trace: Path = typer.Option(
         ..., "--from", help="A trace of `profile record`, a Chrome trace, or a bundle."
     ),
-    to: str | None = TO,
     device: str | None = typer.Option(
         None, "--device", help="Where to replay: cpu, cuda, … (default: the chip's, else cpu)."
     ),
@@ -42,11 +45,6 @@ def command(
     evidence: Path | None = typer.Option(
         None, "--evidence", metavar="DIR", help="Write the first wrong call of a bundle as a case."
     ),
-    subject: str | None = _verdicts.SUBJECT,
-    form: str = _verdicts.FORMAT,
-    lang: str | None = _verdicts.LANG,
-    output: Path | None = OUTPUT,
-    verbose: bool = _verdicts.VERBOSE,
 ) -> int:
     """Replay operators on a device: as recorded, with unusual inputs, and their gradients.
 
@@ -62,8 +60,8 @@ def command(
     from joymigrate.verify.ops.worker import WorkerOrder, work
     from joymigrate.verify.tolerance import Tolerance
 
-    view = _verdicts.check_view(form, lang)
-    place = _verdicts.place(to, subject)
+    view = asked.view()
+    place = _verdicts.place(asked.to, asked.subject)
     if not trace.exists():
         from joymigrate.errors import JoyError
 
@@ -95,6 +93,5 @@ def command(
     verdict = documents.verdict(outcome.rows, limits.operator_coverage, outcome.facts)
     place = _verdicts.place_of(place, outcome.facts)
     return _verdicts.finish(
-        documents.document(verdict, outcome.rows), verdict, place, view, output, [trace],
-        verbose=verbose,
+        documents.document(verdict, outcome.rows), verdict, place, view, [trace],
     )  # fmt: skip

@@ -7,13 +7,17 @@ from pathlib import Path
 import typer
 
 from joymigrate.cli import _verdicts
-from joymigrate.cli._common_options import OUTPUT, TO
+from joymigrate.cli._options import spread
+from joymigrate.cli._verdicts import VerdictOptions
 
 NEEDS = ("extra:torch",)
 WANTS = {"rehearsal": "--rehearse"}
 
 
+@spread
 def command(
+    *,
+    asked: VerdictOptions,
     baseline: Path = typer.Argument(..., metavar="BASELINE", help="The bundle of `verify record`."),
     program: list[str] | None = typer.Argument(None, metavar="-- COMMAND"),
     mapping: Path | None = typer.Option(
@@ -44,17 +48,11 @@ def command(
         False, "--give-batches", help="Hand out the baseline's batches (`record --batches`)."
     ),
     module: str | None = typer.Option(None, "-m", help="Run a module, like python -m."),
-    to: str | None = TO,
-    subject: str | None = _verdicts.SUBJECT,
     checkpoint: str | None = _verdicts.CHECKPOINT,
-    form: str = _verdicts.FORMAT,
-    lang: str | None = _verdicts.LANG,
     strict: bool = _verdicts.STRICT,
     evidence: Path | None = typer.Option(
         None, "--evidence", metavar="DIR", help="A script and tensors of the first wrong place."
     ),
-    output: Path | None = OUTPUT,
-    verbose: bool = _verdicts.VERBOSE,
 ) -> int:
     """Run COMMAND and say whether it computes what the baseline computed.
 
@@ -79,10 +77,6 @@ def command(
             evidence=evidence,
             batches=batches,
         ),
-        to=to,
-        subject=subject,
-        checkpoint=checkpoint,
-        view=_verdicts.check_view(form, lang),
-        output=output,
-        verbose=verbose,
+        asked,
+        checkpoint,
     )

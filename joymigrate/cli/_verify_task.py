@@ -7,11 +7,15 @@ from pathlib import Path
 import typer
 
 from joymigrate.cli import _verdicts
-from joymigrate.cli._common_options import OUTPUT, TO
+from joymigrate.cli._options import spread
+from joymigrate.cli._verdicts import VerdictOptions
 from joymigrate.errors import JoyError
 
 
+@spread
 def command(
+    *,
+    asked: VerdictOptions,
     baseline: Path = typer.Argument(..., metavar="BASELINE", help="The baseline's samples, JSONL."),
     target: Path = typer.Argument(..., metavar="TARGET", help="The target's samples, JSONL."),
     margin: float = typer.Option(0.5, "--margin", help="Allowed loss, in percentage points."),
@@ -38,14 +42,9 @@ def command(
     lower_is_better: bool = typer.Option(False, "--lower-is-better", help="Of scores."),
     duplicates: str = typer.Option("error", "--duplicates", help="error, first or number."),
     examples: int = typer.Option(10, "--examples", min=0, help="Differing pairs to show."),
-    to: str | None = TO,
-    subject: str | None = _verdicts.SUBJECT,
     grade: str = _verdicts.GRADE,
     checkpoint: str | None = _verdicts.CHECKPOINT,
-    form: str = _verdicts.FORMAT,
-    lang: str | None = _verdicts.LANG,
     strict: bool = _verdicts.STRICT,
-    output: Path | None = OUTPUT,
 ) -> int:
     """Compare two files of predictions, paired by id.
 
@@ -78,12 +77,12 @@ def command(
         examples,
         limits.module_coverage,
     )
-    view = _verdicts.check_view(form, lang)
-    place = _verdicts.place(to, subject, grade, checkpoint)
+    view = asked.view()
+    place = _verdicts.place(asked.to, asked.subject, grade, checkpoint)
     if kind == "ranking":
         task = compare_ranking(baseline, target, question, first, logits=logits)
     else:
         task = compare(baseline, target, question, envelope)
     found = verdict(task, rehearsal=place.rehearsal)
     found = scope.strict(found) if strict else found
-    return _verdicts.finish(document(task, found), found, place, view, output, [baseline, target])
+    return _verdicts.finish(document(task, found), found, place, view, [baseline, target])

@@ -16,13 +16,14 @@ from joymigrate.cli import (
     _cluster_orders,
     _cluster_traffic,
 )
-from joymigrate.cli._answers import Answer, answers, check_format, write_answer
+from joymigrate.cli._answers import Answer, answers, check_format, pages, write_answer
 from joymigrate.cli._cluster_orders import ADDRESS
 from joymigrate.cli._cluster_traffic import read_text, write_manifests
 from joymigrate.cli._common_options import FORMAT, OUTPUT
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, one_of, split, talk, user
 from joymigrate.errors import Exit, JoyError
+from joymigrate.files import read_json
 
 NEEDS = {
     "submit": ("package:ray",),
@@ -102,6 +103,7 @@ def simulate(
 ) -> Answer:
     """Play a trace against the scheduler: allocation, waiting, fragmentation, evictions."""
     from joymigrate.report import cluster as report
+    from joymigrate.report import cluster_document as simulated
     from joymigrate.run.cluster import inventory as nodes
     from joymigrate.run.cluster import jobs as work
     from joymigrate.run.cluster import outcome, policies, traces
@@ -130,13 +132,8 @@ def simulate(
         runs.append(run)
         results.append(outcome.simulation_data(run))
     data = outcome.side_by_side(results)
-
-    def page() -> str:
-        from joymigrate.report.html import cluster as html
-
-        return html.render(results, runs, str(inventory), str(trace))
-
-    return Answer(data, report.simulations(results), own={"html": page})
+    own = pages(lambda: simulated.describe(results, runs, str(inventory), str(trace)))
+    return Answer(data, report.simulations(results), own=own)
 
 
 @app.command("detect")
@@ -408,14 +405,6 @@ def preflight(
     rows = [dataclasses.asdict(fault) for fault in faults]
     data = {"schema": "joymigrate.cluster-check/1", "faults": rows}
     return Answer(data, f"{text}Found {len(faults)} faults.\n", code=bool(faults))
-
-
-def read_json(path: Path) -> Any:
-    """A JSON file."""
-    try:
-        return json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise JoyError(f"not valid JSON: {error.msg}", where=f"{path}:{error.lineno}") from error
 
 
 def read_plan(path: Path, job: str | None) -> list[tuple[str, list[int]]]:

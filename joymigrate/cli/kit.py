@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from joymigrate.cli._common_options import TO
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import one_of, talk
 from joymigrate.errors import Exit, JoyError
+from joymigrate.files import read_json
 
 NEEDS = {"make": ("extra:torch",)}
 app = group("Meet predictions with a real chip: make a kit, score what it found, join scores.")
@@ -159,16 +159,6 @@ def choose_chip(to: str | None) -> Any:
     from joymigrate import chips, config
 
     return chips.target(config.load(Path(), {"to": to})["to"])
-
-
-def read_json(path: Path) -> Any:
-    """The content of a JSON file; JoyError where it has none."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise JoyError(f"cannot read: {error.strerror}", where=str(path)) from None
-    except ValueError as error:
-        raise JoyError(f"not JSON: {error}", where=str(path)) from None
 
 
 def lines(

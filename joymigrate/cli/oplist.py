@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, one_of, split, talk
 from joymigrate.errors import Exit, JoyError, did_you_mean
 from joymigrate.extras import how_to_get
-from joymigrate.files import write_output
+from joymigrate.files import read_json, write_output
 
 if TYPE_CHECKING:
     from joymigrate.profile.oplist import OpList
@@ -215,14 +214,6 @@ def validate(
     found = compare.validate(oplist, real)
     document = report.validation_document(oplist, found)
     return Answer(document, report.validation_text(oplist, found), code=bool(found.differences))
-
-
-def read_json(path: Path) -> Any:
-    """A JSON file."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise JoyError(f"not readable as JSON: {error}", where=str(path)) from None
 
 
 def rehearsed_dump(oplist: OpList) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,7 +110,7 @@ def command(
     document["quantise"] |= {**made.as_json(), "held_out": apart, "notes": notes}
     document["subject"] = {"name": out.resolve().name}
     record(verdict, document, out, [data, *([evaluation] if evaluation else [])], device)
-    emit(_verdicts.render(document, view, verbose=verbose), report_file)
+    emit(_verdicts.render(document, replace(view, verbose=verbose)), report_file)
     talk([f"wrote {out} ({made.scheme}, {made.format}): joymigrate serve {out}"])
     return _verdicts.exit_code(str(document["verdict"]))
 

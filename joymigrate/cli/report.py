@@ -115,7 +115,7 @@ def format_of(output: Path | None) -> str:
 
 def write_repro(word: Path, finding: str, score: Path, output: Path | None) -> int:
     """The script of a finding, for the vendor's tracker."""
-    from joymigrate.cli.kit import read_json
+    from joymigrate.files import read_json
     from joymigrate.run.kit import divergence_script, prediction_script, repro, seal
     from joymigrate.run.kit.score import check, judge_rows
 

@@ -259,7 +259,7 @@ def simulate(
 def write_curves(curves: Any, plot: Path, horizon: int) -> None:
     """Write the page of a simulation. `JoyError` for a file of another kind."""
     from joymigrate.cli._output import emit
-    from joymigrate.report import simulation
+    from joymigrate.report import renderers, simulation
 
     if plot.suffix not in (".html", ".htm"):
         raise JoyError(
@@ -267,4 +267,4 @@ def write_curves(curves: Any, plot: Path, horizon: int) -> None:
             where=str(plot),
             help="name a file that ends in .html",
         )
-    emit(simulation.page(curves, horizon), plot)
+    emit(renderers.render(simulation.describe(curves, horizon), "html"), plot)

@@ -94,7 +94,7 @@ def status(
 ) -> int:
     """Show how runs stand; `--plot` draws the loss in the terminal, `-o loss.svg` as a picture."""
     from joymigrate.cli._output import emit, one_of
-    from joymigrate.report import tables
+    from joymigrate.report import renderers, tables
     from joymigrate.report import train as reports
     from joymigrate.run.train.status import runs_below
     from joymigrate.run.train.status import status as status_of
@@ -110,7 +110,12 @@ def status(
     if chosen in ("svg", "html"):
         if len(runs) != 1:
             raise JoyError(f"{chosen} shows one run, got {len(runs)}", help="name one run folder")
-        emit(reports.svg(runs[0]) if chosen == "svg" else reports.html(runs[0]), output)
+        emit(
+            reports.svg(runs[0])
+            if chosen == "svg"
+            else renderers.render(reports.describe(runs[0]), "html"),
+            output,
+        )
         return Exit.OK
     if chosen == "json":
         emit(reports.as_json(runs), output)

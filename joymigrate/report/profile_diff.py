@@ -1,13 +1,23 @@
-"""The comparison of two traces as text, JSON and HTML."""
+"""The comparison of two traces as text, as a document, and in blocks."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from joymigrate.profile.diff import HEIGHTS, OperatorPair, TraceDiff
+from joymigrate.report.blocks import (
+    Amount,
+    Block,
+    BlockDocument,
+    Chapter,
+    Listing,
+    Paragraph,
+    StackedBar,
+    TableBlock,
+    TileRow,
+)
 from joymigrate.report.fields import fields
-from joymigrate.report.html.page import BarPart, Html, Page, Section, Tile, bar, notes, table, tiles
-from joymigrate.report.labels import Labels
+from joymigrate.report.html.page import BarPart, Tile
 
 SCHEMA = "joymigrate.profile-diff/1"
 TITLES = {"operators": "Operators", "modules": "Modules", "phases": "Phases"}
@@ -64,27 +74,26 @@ def text(found: TraceDiff, most: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def html(found: TraceDiff) -> str:
-    """One HTML document."""
+def describe(found: TraceDiff) -> BlockDocument:
+    """All pairs of each kind."""
     a, b = found.devices
     figures = [
         Tile(f"{found.total_us[0] / 1000:.2f} ms", a, found.baseline),
         Tile(f"{found.total_us[1] / 1000:.2f} ms", b, found.target),
     ]
-    summary = tiles(figures)
+    summary: list[Block] = [TileRow(figures)]
     lost = [pair for pair in found.pairs["operators"] if pair.lost_us > 0][:8]
     if lost:
         tones = ("report", "unsafe", "safe", "plain")
         parts = [BarPart(p.lost_us, p.name, tones[i % len(tones)]) for i, p in enumerate(lost)]
-        summary = Html(summary + bar(parts, legend=True) + "<p>Lost time per step, µs.</p>")
-    sections = [Section("summary", "Summary", Html(summary + notes(found.notes)))]
+        summary += [StackedBar(parts), Paragraph("Lost time per step, µs.")]
+    summary += [Listing(found.notes)] if found.notes else []
+    chapters = [Chapter("summary", "Summary", summary)]
     for height in HEIGHTS:
         rows = [
             (
                 pair.name,
-                (f"{pair.lost_us / 1000:.3f}", pair.lost_us),
-                (f"{pair.us[0] / 1000:.3f}", pair.us[0]),
-                (f"{pair.us[1] / 1000:.3f}", pair.us[1]),
+                *(Amount(f"{us / 1000:.3f}", us) for us in (pair.lost_us, *pair.us)),
                 times(pair),
                 pair.calls[0],
                 pair.calls[1],
@@ -94,12 +103,11 @@ def html(found: TraceDiff) -> str:
             for pair in found.pairs[height]
         ]
         head = ("name", "lost ms", f"{a} ms", f"{b} ms", "", f"{a} calls", f"{b} calls")
-        body = table((*head, "operators", "where"), rows, right=(1, 2, 3, 4, 5, 6))
-        sections.append(Section(height, TITLES[height], body, len(rows)))
-    return Page(
+        table = TableBlock((*head, "operators", "where"), rows, (4,))
+        chapters.append(Chapter(height, TITLES[height], [table], len(rows)))
+    return BlockDocument(
         title="Two traces compared",
         subtitle=f"{found.baseline} · {found.target}",
-        sections=sections,
-        say=Labels("en"),
+        chapters=chapters,
         footer="joymigrate profile diff",
-    ).render()
+    )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from joymigrate.report.html.page import Html, Page, Section, figure
-from joymigrate.report.html.plots import Curve, PlotStyle, beside, lines
-from joymigrate.report.labels import Labels
+from joymigrate.report.blocks import BlockDocument, Chapter, Picture, PictureRow
+from joymigrate.report.html.plots import Curve, PlotStyle, lines
 
 if TYPE_CHECKING:
     from joymigrate.run.serve.gateway.simulate import Delays
@@ -15,21 +14,23 @@ if TYPE_CHECKING:
 QUANTILES = (("median", 0.5), ("99 %", 0.99))
 
 
-def page(found: Mapping[str, Sequence[Delays]], horizon: int, lang: str = "en") -> str:
+def describe(found: Mapping[str, Sequence[Delays]], horizon: int) -> BlockDocument:
     """Two plots over the standby's true failure rate, per rule. `horizon` is in requests."""
-    plots = beside(
-        plot(waiting(found), "Standby requests until the rollback", "requests", log=True),
-        plot(shares(found, horizon), f"Rolled back within {horizon:,} requests", "% of the runs"),
+    within = f"Rolled back within {horizon:,} requests"
+    plots = PictureRow(
+        [
+            plot(waiting(found), "Standby requests until the rollback", "requests", log=True),
+            plot(shares(found, horizon), within, "% of the runs"),
+        ]
     )
-    section = Section("curves", "Rollback by true failure rate", plots)
-    rules = ", ".join(found)
-    return Page("Rollout simulation", f"rules: {rules}", [section], Labels(lang)).render()
+    chapter = Chapter("curves", "Rollback by true failure rate", [plots])
+    return BlockDocument("Rollout simulation", f"rules: {', '.join(found)}", [chapter])
 
 
-def plot(curves: Sequence[Curve], caption: str, y_title: str, *, log: bool = False) -> Html:
+def plot(curves: Sequence[Curve], caption: str, y_title: str, *, log: bool = False) -> Picture:
     """One plot over the failure rate, in decades."""
     style = PlotStyle(log=log, log_x=True, ground=True)
-    return figure(lines(curves, caption, "true failure rate (%)", y_title, style=style), caption)
+    return Picture(lines(curves, caption, "true failure rate (%)", y_title, style=style), caption)
 
 
 def waiting(found: Mapping[str, Sequence[Delays]]) -> list[Curve]:

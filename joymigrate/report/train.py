@@ -7,9 +7,9 @@ import json
 import math
 from collections.abc import Sequence
 
-from joymigrate.report.html.page import Html, Page, Section, Tile, figure, table, tiles
+from joymigrate.report.blocks import BlockDocument, Chapter, Picture, TableBlock, TileRow
+from joymigrate.report.html.page import Html, Tile
 from joymigrate.report.html.plots import WIDTH, Curve, lines, standalone
-from joymigrate.report.labels import Labels
 from joymigrate.run.train.status import RunStatus
 
 SCHEMA = "joymigrate.runs/1"
@@ -111,11 +111,11 @@ def svg(run: RunStatus) -> str:
     return standalone(picture(run))
 
 
-def html(run: RunStatus, lang: str = "en") -> str:
-    """One run as a page."""
+def describe(run: RunStatus) -> BlockDocument:
+    """One run: its figures, its loss, and all that is known."""
     known = run.document
     loss, mfu = known.get("loss"), known.get("mfu")
-    summary = tiles(
+    summary = TileRow(
         [
             Tile(f"{known.get('step', 0)}/{known.get('steps', '?')}", "steps", run.state),
             Tile("–" if loss is None else f"{loss:.4f}", "loss"),
@@ -132,13 +132,12 @@ def html(run: RunStatus, lang: str = "en") -> str:
         for key, value in sorted(run.as_dict().items())
     ]
     where = " (rehearsal)" if known.get("rehearsal") else ""
-    return Page(
+    return BlockDocument(
         title=f"Training run {run.path.name}",
         subtitle=f"{known.get('layout', '?')} on {known.get('device', '?')}{where}",
-        sections=[
-            Section("summary", "Summary", summary),
-            Section("loss", "Loss", figure(picture(run), "mean loss per target token")),
-            Section("details", "Details", table(["key", "value"], rows)),
+        chapters=[
+            Chapter("summary", "Summary", [summary]),
+            Chapter("loss", "Loss", [Picture(picture(run), "mean loss per target token")]),
+            Chapter("details", "Details", [TableBlock(["key", "value"], rows)]),
         ],
-        say=Labels(lang),
-    ).render()
+    )

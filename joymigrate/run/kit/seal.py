@@ -12,7 +12,7 @@ from typing import Any
 from joymigrate import __version__
 from joymigrate.chips import Sku, get
 from joymigrate.errors import JoyError
-from joymigrate.files import write_output
+from joymigrate.files import read_document, write_output
 from joymigrate.profile.coverage import CoverageCall
 from joymigrate.profile.support import SupportStatus
 from joymigrate.profile.table import CallSignature
@@ -145,14 +145,7 @@ def write(document: Mapping[str, Any], path: Path) -> None:
 
 def read(path: Path) -> dict[str, Any]:
     """A seal whose hash fits; JoyError for anything else."""
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise JoyError(f"cannot read: {error.strerror}", where=str(path)) from None
-    except ValueError as error:
-        raise JoyError(f"not JSON: {error}", where=str(path)) from None
-    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
-        raise JoyError("not a seal", where=str(path), help="joymigrate rehearse --seal FILE")
+    raw = read_document(path, SCHEMA, "a seal", help="joymigrate rehearse --seal FILE")
     if raw.get("sha256") != digest(raw):
         raise JoyError(
             "the seal is broken: its content was changed after it was sealed", where=str(path)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.files import read_json
 
 
 def matches(path: Path, head: bytes) -> bool:
@@ -16,14 +16,7 @@ def matches(path: Path, head: bytes) -> bool:
 
 def read(path: Path) -> dict[str, Any]:
     """The document."""
-    try:
-        document = json.loads(path.read_bytes())
-    except OSError as error:
-        raise JoyError(
-            f"cannot read: {error.strerror}", where=str(path), help="name a document's file"
-        ) from None
-    except ValueError as error:
-        raise JoyError(f"not JSON: {error}", where=str(path), help="name a JSON result") from None
+    document = read_json(path, help="name a JSON result")
     if not isinstance(document, dict):
         raise JoyError("not a document", where=str(path), help="name a file with a `schema`")
     return document

@@ -1,13 +1,21 @@
-"""The page of a simulation: figures per policy, use over time per queue and kind, nodes × cards."""
+"""What a simulation says: figures per policy, use over time per queue and kind, nodes × cards."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from joymigrate.report.html.page import Html, Page, Section, Tile, escape, figure, table, tiles
-from joymigrate.report.html.plots import Curve, PlotStyle, StackLayer, beside, lines, stack_areas
-from joymigrate.report.labels import Labels
+from joymigrate.report.blocks import (
+    Block,
+    BlockDocument,
+    Chapter,
+    Picture,
+    PictureRow,
+    TableBlock,
+    TileRow,
+)
+from joymigrate.report.html.page import Html, Tile, escape
+from joymigrate.report.html.plots import Curve, PlotStyle, StackLayer, lines, stack_areas
 from joymigrate.run.cluster.simulate import Simulation
 from joymigrate.run.cluster.timeline import ClusterTimeline, TimelineView
 
@@ -22,39 +30,39 @@ COLUMNS = 4  # columns of nodes in the picture
 REASONS = 50
 
 
-def render(
+def describe(
     results: Sequence[Mapping[str, Any]], runs: Sequence[Simulation], nodes: str, trace: str
-) -> str:
-    """One HTML document for all policies."""
-    sections = [Section("summary", "Summary", summary(results))]
+) -> BlockDocument:
+    """All policies; the pictures stand on pages alone."""
+    chapters = [Chapter("summary", "Summary", summary(results))]
     for run in runs:
         line = run.timeline
-        body = Html(
-            beside(
+        pictures = PictureRow(
+            [
                 use(line, line.queues, "Cards in use per queue over time."),
                 use(line, line.kinds, "Cards in use per kind of server over time."),
                 waiting(line),
-            )
-            + figure(grid(run.picture, sorted(line.queues)), picture_caption(run.picture))
+            ]
         )
-        sections.append(Section(f"policy-{run.policy}", f"Policy {run.policy}", body))
+        nodes_drawn = grid(run.picture, sorted(line.queues))
+        blocks = [pictures, Picture(nodes_drawn, picture_caption(run.picture))]
+        chapters.append(Chapter(f"policy-{run.policy}", f"Policy {run.policy}", blocks))
     for result in results:
         if result["unplaced"]:
             count = len(result["unplaced"])
             title = f"Never placed under {result['policy']}"
-            body = reasons(result["unplaced"])
-            sections.append(Section(f"unplaced-{result['policy']}", title, body, count))
-    return Page(
+            table = reasons(result["unplaced"])
+            chapters.append(Chapter(f"unplaced-{result['policy']}", title, [table], count))
+    return BlockDocument(
         title="Cluster simulation",
         subtitle=f"{nodes} · {trace}",
-        sections=sections,
-        say=Labels("en"),
+        chapters=chapters,
         footer="joymigrate cluster simulate",
         data={"results": list(results)},
-    ).render()
+    )
 
 
-def summary(results: Sequence[Mapping[str, Any]]) -> Html:
+def summary(results: Sequence[Mapping[str, Any]]) -> list[Block]:
     """Tiles of the best policy and a table of all."""
     best = max(results, key=lambda one: (one["allocation_pct"], -one["wait_mean_h"]))
     figures = [
@@ -71,7 +79,7 @@ def summary(results: Sequence[Mapping[str, Any]]) -> Html:
         (one["policy"], *(figure_text(one.get(key)) for key in keys), len(one["unplaced"]))
         for one in results
     ]
-    return Html(tiles(figures) + table(head, rows, right=range(1, len(head))))
+    return [TileRow(figures), TableBlock(head, rows, range(1, len(head)))]
 
 
 def figure_text(value: float | None) -> str:
@@ -79,30 +87,30 @@ def figure_text(value: float | None) -> str:
     return "–" if value is None else f"{value:,.2f}".rstrip("0").rstrip(".")
 
 
-def reasons(unplaced: Sequence[Mapping[str, str]]) -> Html:
+def reasons(unplaced: Sequence[Mapping[str, str]]) -> TableBlock:
     """The most frequent reasons."""
     counted: dict[str, int] = {}
     for item in unplaced:
         counted[item["reason"]] = counted.get(item["reason"], 0) + 1
     rows = sorted(counted.items(), key=lambda item: -item[1])[:REASONS]
-    return table(("Reason", "Jobs"), rows, right=(1,))
+    return TableBlock(("Reason", "Jobs"), rows)
 
 
-def use(line: ClusterTimeline, series: Mapping[str, Sequence[float]], caption: str) -> Html:
+def use(line: ClusterTimeline, series: Mapping[str, Sequence[float]], caption: str) -> Picture:
     """Cards in use, one area on the other up to the cluster's cards."""
     areas = [
         StackLayer(name, COLORS[number % len(COLORS)], values)
         for number, (name, values) in enumerate(series.items())
     ]
     most = float(sum(line.capacity.values()))
-    return figure(stack_areas(line.hours, areas, caption, "hours", "cards", most=most), caption)
+    return Picture(stack_areas(line.hours, areas, caption, "hours", "cards", most=most), caption)
 
 
-def waiting(line: ClusterTimeline) -> Html:
+def waiting(line: ClusterTimeline) -> Picture:
     """The number of waiting jobs as a line."""
     curve = Curve("jobs", list(zip(line.hours, line.waiting, strict=True)))
     caption, style = "Jobs that wait over time.", PlotStyle(steps=True, ground=True)
-    return figure(lines([curve], caption, "hours", "jobs", style=style), caption)
+    return Picture(lines([curve], caption, "hours", "jobs", style=style), caption)
 
 
 def grid(picture: TimelineView, queues: Sequence[str]) -> Html:
