@@ -26,5 +26,5 @@ def command(
     chip = chips.target(to or config.load(Path.cwd())["to"])
     own = chip.folder / "ops" / "aliases.yaml"
     found = diff.diff(baseline, target, own=own if own.is_file() else None)
-    own = pages(lambda: report.describe(found))
-    return Answer(report.document(found), report.text(found, most), own=own)
+    shown = pages(lambda: report.describe(found))
+    return Answer(report.document(found), report.text(found, most), own=shown)

@@ -79,7 +79,7 @@ def summary(portfolio: Portfolio, say: Labels) -> list[Block]:
 
 def ranking(portfolio: Portfolio, say: Labels) -> list[Block]:
     """The repositories in the suggested order."""
-    rows = [
+    rows: list[list[Cell]] = [
         [
             number,
             row.repository.name,
@@ -115,7 +115,7 @@ def shared_work(portfolio: Portfolio, say: Labels) -> TableBlock:
 
 def manual(row: RepositoryRow, say: Labels) -> Fold:
     """One repository's work by hand."""
-    rows = [
+    rows: list[list[Cell]] = [
         [one.rule, say.tell(one.title), say.area(one.area), one.sites, one.files,
          duration(one.minutes, say)]
         for one in row.readiness.manual

@@ -128,7 +128,7 @@ def duration(minutes: float, say: Labels) -> Amount:
 
 def area_table(found: Readiness, say: Labels) -> TableBlock:
     """Sites per area with their bar and effort."""
-    rows = [
+    rows: list[list[Cell]] = [
         [say.area(area.name), area.sites, *(area.tiers[tier] for tier in TIERS),
          CellBar(tier_parts(area.tiers, say)), duration(area.minutes, say)]
         for area in found.areas
@@ -157,7 +157,7 @@ def work_table(result: ScanResult, items: Iterable[RuleEffort], say: Labels) -> 
 
 def place_table(found: Readiness, say: Labels) -> TableBlock:
     """The files with the most work."""
-    rows = [
+    rows: list[list[Cell]] = [
         [FilterLink(one.path, "text"), one.sites, one.by_hand, duration(one.minutes, say)]
         for one in found.places
     ]
@@ -214,7 +214,7 @@ def finding_blocks(result: ScanResult, finding: Finding, say: Labels) -> Iterato
 def kept_chapter(result: ScanResult, say: Labels) -> Iterator[Chapter]:
     """Mentions of the origin that stay, when the user asked for them."""
     if result.show_kept and result.scan.kept:
-        rows = [
+        rows: list[list[Cell]] = [
             [f"{one.path}:{one.line}:{one.column}", one.kind, Code(one.text)]
             for one in result.scan.kept
         ]

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,29 +14,36 @@ import pytest
 
 from joymigrate.chips import all_chips
 from joymigrate.cli import _completion
-from joymigrate.cli._main import command_names, load
+from joymigrate.cli._main import command_names, load, run
 from joymigrate.journey import JourneyRequest, plan
 from joymigrate.run.train import tasks
 from tests.cli.joy import Joy, joy_with
 
-PROGRAM = [sys.executable, "-m", "joymigrate"]
 HEAVY = {"torch", "pandas", "libcst", "numpy", "transformers"}
 
 
-def bash(line: str, cwd: Path | None = None, **more: str) -> list[str]:
-    """What bash is offered at the end of a line."""
-    words = line.split(" ")
-    given = {
-        "_JOYMIGRATE_COMPLETE": "complete_bash",
-        "COMP_WORDS": line,
-        "COMP_CWORD": str(len(words) - 1),
-        **more,
-    }
-    done = subprocess.run(
-        PROGRAM, env={**os.environ, **given}, cwd=cwd, capture_output=True, text=True
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout.split()
+Ask = Callable[..., str]
+
+
+@pytest.fixture
+def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """What a shell is told when its variables are set, as at a press of a key."""
+
+    def call(instruction: str, **variables: str) -> str:
+        for name, value in {"_JOYMIGRATE_COMPLETE": instruction, **variables}.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit) as ended:
+            run([])
+        told = capsys.readouterr()
+        assert (ended.value.code, told.err) == (0, "")
+        return told.out
+
+    return call
+
+
+def bash_variables(line: str) -> dict[str, str]:
+    """What bash sets at the end of a line."""
+    return {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
 
 
 @pytest.mark.parametrize(
@@ -61,30 +69,24 @@ def bash(line: str, cwd: Path | None = None, **more: str) -> list[str]:
         ("joymigrate scan --write-baseline ", []),
     ],
 )
-def test_bash_is_offered_what_may_follow(line: str, offered: list[str]) -> None:
-    assert bash(line) == offered
+def test_bash_is_offered_what_may_follow(line: str, offered: list[str], ask: Ask) -> None:
+    assert ask("complete_bash", **bash_variables(line)).split() == offered
 
 
-def test_zsh_is_offered_commands_with_what_they_are_for() -> None:
-    given = {"_JOYMIGRATE_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "joymigrate sca"}
-    done = subprocess.run(PROGRAM, env={**os.environ, **given}, capture_output=True, text=True)
-    assert done.stdout.startswith("""_arguments '*: :(("scan":"Find what keeps a project""")
-    assert done.stdout.count("\n") == 1
+def test_zsh_is_offered_commands_with_what_they_are_for(ask: Ask) -> None:
+    told = ask("complete_zsh", _TYPER_COMPLETE_ARGS="joymigrate sca")
+    assert told.startswith("""_arguments '*: :(("scan":"Find what keeps a project""")
+    assert told.count("\n") == 1
 
 
-def test_zsh_is_offered_values() -> None:
-    line = "joymigrate scan --to c"
-    given = {"_JOYMIGRATE_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": line}
-    done = subprocess.run(PROGRAM, env={**os.environ, **given}, capture_output=True, text=True)
-    assert done.stdout == """_arguments '*: :(("cambricon"))'\n"""
+def test_zsh_is_offered_values(ask: Ask) -> None:
+    told = ask("complete_zsh", _TYPER_COMPLETE_ARGS="joymigrate scan --to c")
+    assert told == """_arguments '*: :(("cambricon"))'\n"""
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell", "pwsh"])
-def test_every_shell_has_a_script(shell: str) -> None:
-    given = {"_JOYMIGRATE_COMPLETE": f"source_{shell}"}
-    done = subprocess.run(PROGRAM, env={**os.environ, **given}, capture_output=True, text=True)
-    assert done.returncode == 0
-    assert f"complete_{shell.replace('pwsh', 'powershell')}" in done.stdout
+def test_every_shell_has_a_script(shell: str, ask: Ask) -> None:
+    assert f"complete_{shell.replace('pwsh', 'powershell')}" in ask(f"source_{shell}")
 
 
 def test_the_script_works_in_bash(tmp_path: Path) -> None:
@@ -119,11 +121,7 @@ def test_a_key_press_loads_nothing_heavy(line: str) -> None:
         "except SystemExit: pass\n"
         "print('MODULES', *sorted({name.split('.')[0] for name in sys.modules}))"
     )
-    given = {
-        "_JOYMIGRATE_COMPLETE": "complete_bash",
-        "COMP_WORDS": line,
-        "COMP_CWORD": str(len(line.split(" ")) - 1),
-    }
+    given = {"_JOYMIGRATE_COMPLETE": "complete_bash", **bash_variables(line)}
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, **given},
@@ -186,7 +184,10 @@ def test_no_entry_is_about_an_option_that_is_gone() -> None:
     assert {*_completion.NAMES, *_completion.OWN} <= known
 
 
-def test_a_project_whose_ledger_cannot_be_read_offers_nothing(tmp_path: Path) -> None:
+def test_a_project_whose_ledger_cannot_be_read_offers_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Ask
+) -> None:
     (tmp_path / ".joymigrate").mkdir()
     (tmp_path / ".joymigrate" / "ledger.jsonl").write_text("not json\n")
-    assert bash("joymigrate rollback ", cwd=tmp_path) == []
+    monkeypatch.chdir(tmp_path)
+    assert ask("complete_bash", **bash_variables("joymigrate rollback ")).split() == []
