@@ -89,7 +89,10 @@ def pages(describe: Callable[[], BlockDocument]) -> dict[str, Callable[[], str]]
     """Markdown and a page of a document of blocks, for `Answer.own`."""
     from joymigrate.report import renderers
 
-    return {form: lambda form=form: renderers.render(describe(), form) for form in ("md", "html")}
+    def draw(form: str) -> str:
+        return renderers.render(describe(), form)
+
+    return {form: functools.partial(draw, form) for form in ("md", "html")}
 
 
 def formats_of(noun: str) -> tuple[str, ...]:

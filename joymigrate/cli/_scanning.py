@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from joymigrate.cli._output import Progress, one_of
+from typer import Option
+
+from joymigrate.cli._common_options import TO
+from joymigrate.cli._language import OPTION as LANG
+from joymigrate.cli._output import Progress, one_of, split
 from joymigrate.errors import JoyError, did_you_mean
 
 if TYPE_CHECKING:
@@ -19,6 +23,63 @@ if TYPE_CHECKING:
     from joymigrate.rewrite.codemod import Codemod
 
 STYLES = ("direct", "accelerator", "agnostic", "shim")
+STYLE = (
+    "direct (one chip), accelerator (torch's portable names, for pull requests), agnostic (runs on "
+    "both, with a helper file) or shim (entry line)."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanOptions:
+    """What `scan` and `rewrite` can be asked alike: for which chip, which rules, which files."""
+
+    to: str | None = TO
+    origin: Annotated[
+        str | None, Option("--from", help="The platform to migrate from.")
+    ] = None  # fmt: skip
+    style: Annotated[str | None, Option("--style", help=STYLE)] = None
+    select: Annotated[list[str], Option("--select", help="Only these rules (ids or prefixes).")] = (
+        field(default_factory=list)
+    )
+    ignore: Annotated[list[str], Option("--ignore", help="Not these rules (ids or prefixes).")] = (
+        field(default_factory=list)
+    )
+    exclude: Annotated[
+        list[str], Option("--exclude", help="Paths to leave out (gitignore form).")
+    ] = field(default_factory=list)
+    force_exclude: Annotated[
+        bool,
+        Option(
+            "--force-exclude/--no-force-exclude",
+            help="Leave excluded paths out even where PATH names them.",
+        ),
+    ] = True
+    chip_version: Annotated[
+        str | None, Option("--chip-version", help="Version of the chip's torch package.")
+    ] = None
+    jobs: Annotated[
+        int | None, Option("-j", "--jobs", min=0, help="Processes; default, and 0: one per core.")
+    ] = None
+    lang: str | None = LANG
+    quiet: Annotated[bool, Option("-q", "--quiet")] = False
+
+    def overrides(self) -> dict[str, Any]:
+        """The keys of the configuration that the command line wins over."""
+        return {
+            "to": self.to,
+            "style": self.style,
+            "select": split(self.select),
+            "ignore": split(self.ignore),
+            "exclude": self.exclude,
+            "chip_version": self.chip_version,
+            "jobs": self.jobs,
+        }
+
+    def scan(self, paths: list[Path], settings: Config, **more: Any) -> Scan:
+        """Scan under a configuration; `more` as of `run`."""
+        return run(
+            paths, self.origin, settings, self.quiet, force_exclude=self.force_exclude, **more
+        )
 
 
 @dataclass(frozen=True, slots=True)

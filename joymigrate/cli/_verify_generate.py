@@ -67,10 +67,10 @@ def command(
     if record:
         if source is None or prompts is None or asked.output is None:
             raise JoyError("--record needs --model or --url, --prompts FILE and -o FILE")
-        asked = generate_live.ask(
+        answered = generate_live.ask(
             source, generate_live.read_prompts(prompts), forced=False, free=True
         )
-        lines = (json.dumps(generate_live.as_json(line)) for line in asked.values())
+        lines = (json.dumps(generate_live.as_json(line)) for line in answered.values())
         from joymigrate.cli._output import emit
 
         emit("\n".join(lines) + "\n", asked.output)

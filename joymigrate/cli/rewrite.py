@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from joymigrate.cli._common_options import TO
-from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import language_of
-from joymigrate.cli._output import emit, one_of, split, talk
-from joymigrate.cli._scanning import configure, must_exist, pause_searches
-from joymigrate.cli._scanning import run as scan_with
+from joymigrate.cli._options import spread
+from joymigrate.cli._output import emit, one_of, talk
+from joymigrate.cli._scanning import ScanOptions, configure, must_exist, pause_searches
 from joymigrate.errors import Exit, JoyError
 from joymigrate.language import Language
 
@@ -31,30 +29,17 @@ FORMATS = ("text", "json", "csv")
 SHOWN = 10  # names of files in one line
 
 
+@spread
 def command(
+    *,
     paths: list[Path] = typer.Argument(..., metavar="PATH", help="Files and folders."),
-    to: str | None = TO,
-    origin: str | None = typer.Option(None, "--from", help="The platform to migrate from."),
-    style: str | None = typer.Option(
-        None,
-        "--style",
-        help="direct (one chip), accelerator (torch's portable names, for pull requests), "
-        "agnostic (runs on both, with a helper file) or shim (entry line).",
-    ),
+    asked: ScanOptions,
     diff: bool = typer.Option(False, "--diff", help="Print the diff, write nothing; 1 if any."),
     check: bool = typer.Option(False, "--check", help="Write nothing; 1 if anything would change."),
     unsafe: bool = typer.Option(False, "--unsafe", help="Also edits that need review."),
     tests: bool = typer.Option(False, "--tests", help="Also tests that need the device."),
     output: Path | None = typer.Option(
         None, "-o", "--output", metavar="DIR", help="Write a rewritten copy of the tree to DIR."
-    ),
-    select: list[str] = typer.Option([], "--select", help="Only these rules (ids or prefixes)."),
-    ignore: list[str] = typer.Option([], "--ignore", help="Not these rules (ids or prefixes)."),
-    exclude: list[str] = typer.Option([], "--exclude", help="Paths to leave out (gitignore form)."),
-    force_exclude: bool = typer.Option(
-        True,
-        "--force-exclude/--no-force-exclude",
-        help="Leave excluded paths out even where PATH names them.",
     ),
     multi_card: bool = typer.Option(
         False, "--multi-card", help="Instead: make training scripts for one card run on several."
@@ -68,14 +53,8 @@ def command(
     allow_dirty: bool = typer.Option(
         False, "--allow-dirty", help="Write even with uncommitted changes in tracked files."
     ),
-    chip_version: str | None = typer.Option(
-        None, "--chip-version", help="Version of the chip's torch package."
-    ),
     format: str = typer.Option("text", "--format", help="text, json or csv."),
-    quiet: bool = typer.Option(False, "-q", "--quiet"),
     verbose: bool = typer.Option(False, "-v", "--verbose", help="Every site that was left."),
-    jobs: int | None = typer.Option(None, "-j", "--jobs", help="Processes; default: one per core."),
-    lang: str | None = LANG,
 ) -> int:
     """Rewrite a project for another accelerator, in place or as a copy.
 
@@ -87,40 +66,31 @@ def command(
     if prove:
         paths, program = split_command(paths)
     must_exist(paths)
-    lang = language_of(lang, paths[0])
+    lang = language_of(asked.lang, paths[0])
     if output is not None and (diff or check):
         raise JoyError(
             "-o writes a copy, --diff and --check write nothing", help="leave one of them out"
         )
-    overrides = {
-        "to": to,
-        "style": style,
-        "select": split(select),
-        "ignore": split(ignore),
-        "exclude": exclude,
-        "chip_version": chip_version,
-        "jobs": jobs,
-    }
-    settings = configure(paths[0], overrides)
+    settings = configure(paths[0], asked.overrides())
     ledger = one_project(paths)
 
     from joymigrate import rewrite
     from joymigrate.rewrite import device_tests, project_python
 
-    if multi_card and (prove or unsafe or tests or style or select or ignore):
+    if multi_card and (prove or unsafe or tests or asked.style or asked.select or asked.ignore):
         raise JoyError(
             "--multi-card goes alone: it writes no chip's words",
             help="joymigrate rewrite --multi-card train.py, then joymigrate rewrite train.py",
         )
     if multi_card:
-        scan, proven = for_many_cards(paths, origin, settings, quiet)
+        scan, proven = for_many_cards(paths, asked, settings)
     else:
         if prove and settings["style"] not in ("accelerator", "agnostic"):
             raise JoyError(
                 "only code for every machine can run here before and after",
                 help="add --style agnostic or --style accelerator",
             )
-        scan = scan_with(paths, origin, settings, quiet, force_exclude=force_exclude)
+        scan = asked.scan(paths, settings)
         if tests:
             scan = device_tests.include(scan)
         if prove:
@@ -146,17 +116,17 @@ def command(
     elif format == "json":
         emit(in_json(outcome, wrote=wrote, diff=diff, lang=lang))
     else:
-        emit(in_text(outcome, wrote=wrote, verbose=verbose, quiet=quiet, lang=lang))
+        emit(in_text(outcome, wrote=wrote, verbose=verbose, quiet=asked.quiet, lang=lang))
     return Exit.FOUND if made and not wrote else Exit.OK
 
 
 def for_many_cards(
-    paths: list[Path], origin: str | None, settings: Config, quiet: bool
+    paths: list[Path], asked: ScanOptions, settings: Config
 ) -> tuple[Scan, list[Patch]]:
     """The scan of `--multi-card`, which looks for nothing else, and its patches."""
     from joymigrate.rewrite.cards import MultiCard, multi_card
 
-    scan = scan_with(paths, origin, settings, quiet, only=MultiCard)
+    scan = asked.scan(paths, settings, only=MultiCard)
     if not scan.findings:
         raise JoyError(
             "no training script: nothing makes an optimiser of torch over a model's parameters",

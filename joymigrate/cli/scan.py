@@ -11,12 +11,19 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from joymigrate.cli._color import use_color
-from joymigrate.cli._common_options import OUTPUT, TO
-from joymigrate.cli._language import OPTION as LANG
+from joymigrate.cli._common_options import OUTPUT
 from joymigrate.cli._language import language_of
+from joymigrate.cli._options import spread
 from joymigrate.cli._output import emit, one_of, split, talk
 from joymigrate.cli._portfolio import rank
-from joymigrate.cli._scanning import ScanView, configure, must_exist, now, pause_searches, run
+from joymigrate.cli._scanning import (
+    ScanOptions,
+    ScanView,
+    configure,
+    must_exist,
+    now,
+    pause_searches,
+)
 from joymigrate.cli._why import explain_place
 from joymigrate.errors import Exit, JoyError
 from joymigrate.language import Language, speaking
@@ -33,27 +40,17 @@ ALSO = {".json": "json", ".sarif": "sarif", ".md": "md", ".html": "html", ".csv"
 PORTFOLIO_FORMATS = ("text", "json", "md", "html")
 
 
+@spread
 def command(
+    *,
     paths: list[Path] | None = typer.Argument(None, metavar="PATH...", help="Files and folders."),
-    to: str | None = TO,
-    origin: str | None = typer.Option(None, "--from", help="The platform to migrate from."),
-    style: str | None = typer.Option(
-        None, "--style", help="What rewritten code would look like: as in rewrite."
-    ),
+    asked: ScanOptions,
     format: str = typer.Option(
         "text", "--format", help="text, json, sarif, github, md, html or csv."
     ),
     output: Path | None = OUTPUT,
     also: list[Path] = typer.Option(
         [], "--also", metavar="FILE", help="Write to FILE too: .json, .sarif, .md, .html or .csv."
-    ),
-    select: list[str] = typer.Option([], "--select", help="Only these rules (ids or prefixes)."),
-    ignore: list[str] = typer.Option([], "--ignore", help="Not these rules (ids or prefixes)."),
-    exclude: list[str] = typer.Option([], "--exclude", help="Paths to leave out (gitignore form)."),
-    force_exclude: bool = typer.Option(
-        True,
-        "--force-exclude/--no-force-exclude",
-        help="Leave excluded paths out even where PATH names them.",
     ),
     follow_imports: list[str] = typer.Option(
         [], "--follow-imports", metavar="PACKAGE", help="Scan this installed package as well."
@@ -78,14 +75,6 @@ def command(
         None, "--why", metavar="FILE:LINE", help="The lines that decided about a place; no report."
     ),
     show_kept: bool = typer.Option(False, "--show-kept", help="Also mentions that stay, and why."),
-    lang: str | None = LANG,
-    chip_version: str | None = typer.Option(
-        None, "--chip-version", help="Version of the chip's torch package."
-    ),
-    jobs: int | None = typer.Option(
-        None, "-j", "--jobs", min=0, help="Processes; 0: one per core."
-    ),
-    quiet: bool = typer.Option(False, "-q", "--quiet"),
     verbose: bool = typer.Option(False, "-v", "--verbose", help="Also files that were not read."),
 ) -> int:
     """Find what keeps a project on its current accelerators; never writes source.
@@ -94,18 +83,12 @@ def command(
     """
     pause_searches()
     one_of(format, FORMATS if portfolio is None else PORTFOLIO_FORMATS, "--format")
-    asked = language_of(lang, paths[0] if paths else None)
-    view = ScanView(format, output, asked, statistics, show_kept, verbose, quiet)
+    lang = language_of(asked.lang, paths[0] if paths else None)
+    view = ScanView(format, output, lang, statistics, show_kept, verbose, asked.quiet)
     others = [replace(view, format=form_of(path), output=path) for path in also]
     overrides = {
-        "to": to,
-        "style": style,
-        "select": split(select),
-        "ignore": split(ignore),
-        "exclude": list(exclude),
+        **asked.overrides(),
         "follow_imports": split(follow_imports),
-        "chip_version": chip_version,
-        "jobs": jobs,
         "baseline": None if baseline is None else str(baseline),
     }
     if portfolio is not None:
@@ -113,15 +96,15 @@ def command(
                  "--write-baseline": write_baseline}  # fmt: skip
         for option in (name for name, given in alone.items() if given):
             raise JoyError(f"--portfolio and {option} don't go together", help="leave one out")
-        sites = rank(portfolio, origin, overrides, view)
+        sites = rank(portfolio, asked.origin, overrides, view)
         return Exit.FOUND if sites and not exit_zero else Exit.OK
     if not paths:
         raise JoyError("no PATH to scan", help="joymigrate scan PATH, or --portfolio repos.yaml")
     must_exist(paths)
     settings = configure(paths[0], overrides)
-    scan = run(paths, origin, settings, quiet, show_kept, force_exclude=force_exclude)
+    scan = asked.scan(paths, settings, want_kept=show_kept)
     if why is not None:
-        emit(explain_place(scan, why, asked), output)
+        emit(explain_place(scan, why, lang), output)
         return Exit.OK
     if write_baseline is not None:
         return save_baseline(scan, write_baseline)

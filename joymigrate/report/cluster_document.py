@@ -45,7 +45,7 @@ def describe(
             ]
         )
         nodes_drawn = grid(run.picture, sorted(line.queues))
-        blocks = [pictures, Picture(nodes_drawn, picture_caption(run.picture))]
+        blocks: list[Block] = [pictures, Picture(nodes_drawn, picture_caption(run.picture))]
         chapters.append(Chapter(f"policy-{run.policy}", f"Policy {run.policy}", blocks))
     for result in results:
         if result["unplaced"]:

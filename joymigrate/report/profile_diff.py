@@ -9,6 +9,7 @@ from joymigrate.report.blocks import (
     Amount,
     Block,
     BlockDocument,
+    Cell,
     Chapter,
     Listing,
     Paragraph,
@@ -90,7 +91,7 @@ def describe(found: TraceDiff) -> BlockDocument:
     summary += [Listing(found.notes)] if found.notes else []
     chapters = [Chapter("summary", "Summary", summary)]
     for height in HEIGHTS:
-        rows = [
+        rows: list[tuple[Cell, ...]] = [
             (
                 pair.name,
                 *(Amount(f"{us / 1000:.3f}", us) for us in (pair.lost_us, *pair.us)),
