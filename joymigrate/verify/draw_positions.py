@@ -10,14 +10,20 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
+from joymigrate.seeded import requested_seed
+from joymigrate.verify.draws import DrawMode, Draws
 from joymigrate.verify.identity_map import IdentityMap
 
 Counts = dict[str, int]  # kind and shape of a draw → draws so far
+# They start other generators, which draw numbers of their own, the same on every device.
+SEEDS = ("random", "random_")
 MOST_STATES = 256  # of one generator of the program's own that are known again
 
 
@@ -127,3 +133,52 @@ def state_of(generator: torch.Generator) -> str:
 def first_state(device: torch.device, seed: int) -> str:
     """The state of a generator that was seeded just now."""
     return state_of(torch.Generator(device).manual_seed(seed))
+
+
+class SharedDraws(Draws):
+    """Draws that are counted by generator, operator and shape. No log, for a program draws without
+    end."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: "")
+        self.shape: tuple[int, ...] = ()
+        self.source: torch.Generator | None = None  # None: torch's own, of any device
+        self.positions = DrawPositions(requested_seed() or 0)
+
+    def generator(self, what: str, setting: Any = None) -> np.random.Generator:
+        """The generator of the next draw of this kind and shape."""
+        place, self.shape = f"{what}{self.shape}", ()
+        seed, number = self.positions.next(self.source, place)
+        digest = hashlib.sha256(f"{seed}:{place}#{number}".encode()).digest()
+        return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:8], "little")))
+
+    def uniform(self, shape: Any, what: str, setting: Any = None) -> torch.Tensor:
+        """Uniform numbers in [0, 1), float64 on the CPU."""
+        self.shape = tuple(shape)
+        return super().uniform(shape, what, setting)
+
+    def normal(self, shape: Any, what: str) -> torch.Tensor:
+        """Standard normal numbers, float64 on the CPU."""
+        self.shape = tuple(shape)
+        return super().normal(shape, what)
+
+
+class SharedDrawMode(DrawMode):
+    """Replaces draws, and tells of each operator once that it leaves to the device."""
+
+    def __init__(self, draws: SharedDraws, tell: Callable[[str], None]) -> None:
+        super().__init__(draws)
+        self.shared, self.tell = draws, tell
+        self.told: set[str] = set()
+
+    def draw(self, name: str, args: Any, kwargs: dict[str, Any]) -> torch.Tensor | None:
+        """The numbers, by the generator that the call names."""
+        self.shared.source = kwargs.get("generator")
+        try:
+            made = super().draw(name, args, kwargs)
+        finally:
+            self.shared.source = None
+        if made is None and name not in SEEDS and name not in self.told:
+            self.told.add(name)
+            self.tell(name)
+        return made

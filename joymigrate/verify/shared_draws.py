@@ -13,19 +13,13 @@ replaced is drawn by the device; JOYMIGRATE_DRAWS=FILE gets one line for each op
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from joymigrate import attach
 
-if TYPE_CHECKING:
-    import torch
-
 ENVIRONMENT = "JOYMIGRATE_DRAWS"
-# They start other generators, which draw numbers of their own, the same on every device.
-SEEDS = ("random", "random_")
 # torch before 2.8 frees a mode that only its own stack holds when the stack is emptied for a while.
 entered: list[Any] = []
 
@@ -38,11 +32,12 @@ def start() -> None:
 
 def install() -> None:
     """Replace draws from here to the end of the process."""
-    from joymigrate.verify.draws import Draws, DropoutMode
+    from joymigrate.verify.draw_positions import SharedDrawMode, SharedDraws
+    from joymigrate.verify.draws import DropoutMode
 
-    draws = share_draws(Draws)
+    draws = SharedDraws()
     draws.positions.watch_default()
-    for one in (DropoutMode(draws), mode(draws)):
+    for one in (DropoutMode(draws), SharedDrawMode(draws, tell)):
         entered.append(one)
         entered[-1].__enter__()
     attach.after_import("torch._dynamo", run_plainly, who="shared draws and torch.compile")
@@ -56,67 +51,6 @@ def run_plainly() -> None:
     stance = getattr(torch.compiler, "set_stance", None)  # since torch 2.6
     if stance is not None:
         stance("force_eager")
-
-
-def share_draws(base: Any) -> Any:
-    """Draws that are counted by generator, operator and shape."""
-    from joymigrate.seeded import requested_seed
-    from joymigrate.verify.draw_positions import DrawPositions
-
-    class Shared(base):  # type: ignore[misc]
-        """No log, for a program draws without end."""
-
-        def __init__(self) -> None:
-            super().__init__(lambda: "")
-            self.shape: tuple[int, ...] = ()
-            self.source: torch.Generator | None = None  # None: torch's own, of any device
-            self.positions = DrawPositions(requested_seed() or 0)
-
-        def generator(self, what: str, setting: Any = None) -> Any:
-            import numpy as np
-
-            place = f"{what}{self.shape}"
-            self.shape = ()
-            seed, number = self.positions.next(self.source, place)
-            digest = hashlib.sha256(f"{seed}:{place}#{number}".encode()).digest()
-            return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:8], "little")))
-
-        def uniform(self, shape: Any, what: str, setting: Any = None) -> torch.Tensor:
-            self.shape = tuple(shape)
-            made: torch.Tensor = super().uniform(shape, what, setting)
-            return made
-
-        def normal(self, shape: Any, what: str) -> torch.Tensor:
-            self.shape = tuple(shape)
-            made: torch.Tensor = super().normal(shape, what)
-            return made
-
-    return Shared()
-
-
-def mode(draws: Any) -> Any:
-    """The mode that replaces draws, and tells which it could not."""
-    from joymigrate.verify.draws import DrawMode
-
-    class Telling(DrawMode):
-        """`DrawMode` that writes down what it leaves to the device."""
-
-        def __init__(self) -> None:
-            super().__init__(draws)
-            self.told: set[str] = set()
-
-        def draw(self, name: str, args: Any, kwargs: dict[str, Any]) -> torch.Tensor | None:
-            draws.source = kwargs.get("generator")
-            try:
-                made = super().draw(name, args, kwargs)
-            finally:
-                draws.source = None
-            if made is None and name not in SEEDS and name not in self.told:
-                self.told.add(name)
-                tell(name)
-            return made
-
-    return Telling()
 
 
 def tell(name: str) -> None:
