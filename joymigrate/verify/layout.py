@@ -8,6 +8,7 @@ flat block, with strides laid over it: a copy of a strided tensor is a kernel un
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -46,6 +47,18 @@ def offset_of(tensor: torch.Tensor) -> int:
 def is_plain(tensor: torch.Tensor) -> bool:
     """Whether every copy of the tensor lies as it does."""
     return tensor.is_contiguous() and not tensor.storage_offset()
+
+
+def fillable(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether every element has a place of its own, by the order of strides."""
+    if len(shape) != len(stride) or 0 in shape:
+        return False
+    reach = 0
+    for step, size in sorted((s, n) for n, s in zip(shape, stride, strict=True) if n > 1):
+        if step <= reach:
+            return False
+        reach += step * (size - 1)
+    return True
 
 
 def over(block: torch.Tensor, like: torch.Tensor, offset: int) -> torch.Tensor:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from joymigrate.modes import WatchingMode
+from joymigrate.verify.layout import fillable
 
 WORDS = (
     *("mm", "softmax", "sum", "mean", "norm", "conv", "attention", "exp", "tanh", "rsqrt", "var"),
@@ -75,7 +76,7 @@ class Noise(WatchingMode):
             return
         if tensor.dtype == torch.float64 or not tensor.numel():
             return
-        if any(s == 0 and n > 1 for s, n in zip(tensor.stride(), tensor.shape, strict=True)):
+        if not fillable(tensor.shape, tensor.stride()):
             return  # elements that share their memory
         key = tensor.device, tensor.dtype
         if key not in self.pools:

@@ -14,6 +14,7 @@ from zlib import crc32
 
 import torch
 
+from joymigrate.verify.layout import fillable
 from joymigrate.verify.ops.call import Named, ReplayCall, TensorArg
 
 # Results for other arguments are NaN and compare nothing.
@@ -244,15 +245,3 @@ def dense(value: torch.Tensor) -> tuple[int, ...]:
     if value.numel() and not fillable(value.shape, value.stride()):
         return torch.empty(value.shape, device="meta").stride()
     return value.stride()
-
-
-def fillable(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """Whether every element has a place of its own, by the order of strides."""
-    if len(shape) != len(stride) or 0 in shape:
-        return False
-    reach = 0
-    for step, size in sorted((s, n) for n, s in zip(shape, stride, strict=True) if n > 1):
-        if step <= reach:
-            return False
-        reach += step * (size - 1)
-    return True

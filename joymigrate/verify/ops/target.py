@@ -29,7 +29,9 @@ class ReplayTarget:
     @contextlib.contextmanager
     def computing(self) -> Iterator[None]:
         """A context in which operators compute as this target does."""
-        with noisy(self.noise, self.seed) if self.noise else contextlib.nullcontext():
+        from joymigrate.verify.noise import Noise
+
+        with Noise(self.noise, self.seed) if self.noise else contextlib.nullcontext():
             yield
 
     def faulty(self, op: str, value: Any) -> Any:
@@ -42,21 +44,6 @@ class ReplayTarget:
         generator = torch.Generator().manual_seed(self.seed)
         draw = torch.rand(value.shape, generator=generator, dtype=torch.float64) * 2 - 1
         return (value.cpu().double() * (1 + size * draw)).to(value.dtype)
-
-
-def noisy(ulps: float, seed: int) -> Any:
-    """Rounding noise on results, except on those whose elements share memory (`expand`)."""
-    from joymigrate.verify.noise import Noise
-    from joymigrate.verify.ops.inputs import fillable
-
-    class OnOwnMemory(Noise):
-        def move(self, tensor: Any) -> None:
-            import torch
-
-            if isinstance(tensor, torch.Tensor) and fillable(tensor.shape, tensor.stride()):
-                super().move(tensor)
-
-    return OnOwnMemory(ulps, seed)
 
 
 def read_faults(texts: list[str]) -> dict[str, float]:
