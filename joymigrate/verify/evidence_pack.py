@@ -22,36 +22,6 @@ CALLS = "calls.py"  # beside the script, where they are too many for its 30 line
 MOST_LINES = 2  # of calls in the script itself
 MOST_NAMED = 6  # inputs in the paragraph
 
-CALL = '''"""{name} is wrong on {device}. Run: python reproduce.py DEVICE"""
-import sys
-from pathlib import Path
-
-import torch
-from safetensors.torch import load_file
-
-device = sys.argv[1] if len(sys.argv) > 1 else "cpu"
-held = load_file(Path(__file__).parent / "tensors.safetensors")
-
-
-def run(where, dtype=None):
-    def x(name):
-        value = held[name].to(where)
-        return value.to(dtype) if dtype and value.is_floating_point() else value
-
-    return {call}
-
-
-def error(value, golden):
-    value = value[0] if isinstance(value, tuple) else value
-    a, g = value.detach().cpu().double(), golden.double()
-    return float((a - g).norm() / g.norm())
-
-
-print("recorded on {device}:", error(held["target"], held["golden"]))
-print("cpu now:", error(run("cpu"), held["golden"]))
-print(device, "now:", error(run(device), held["golden"]))
-'''
-
 MODULE = '''"""{module} is wrong, and each call inside of it is right: another formula."""
 from pathlib import Path
 
@@ -79,7 +49,8 @@ held = load_file(Path(__file__).parent / "tensors.safetensors")
 
 
 def error(value):
-    """By 64 signed sums of its elements, as the baseline has kept it."""
+    """By 64 signed sums of its elements, as the golden is kept."""
+    value = value[0] if isinstance(value, tuple) else value
     flat = torch.as_tensor(value).detach().cpu().double().reshape(-1)
     flat = torch.cat((flat, flat.new_zeros(-len(flat) % 64))).view(-1, 64)
     sums = (flat * held["signs"][: len(flat), None]).sum(0)
@@ -87,7 +58,7 @@ def error(value):
 
 
 print("golden: shape {shape}, norm {norm:.6g}; the baseline's own error: {baseline_error:.3g}")
-print("float64 on the cpu, against the baseline:", error(run("cpu", torch.float64)))
+print("float64 on the cpu, against the golden:", error(run("cpu", torch.float64)))
 print(device, "now, in its own types:", error(run(device)))
 '''
 
@@ -160,10 +131,7 @@ def script(case: dict[str, Any]) -> str:
         else:
             text = RUN.format(lines=lines, result=case["result"])
         return REST.format(**{**case, "calls": text})
-    wrong = case["call"]
-    if wrong is None:
-        return MODULE.format(module=case["module"], what=case["value"])
-    return CALL.format(name=wrong["name"], device=wrong["device"], call=write_call(wrong))
+    return MODULE.format(module=case["module"], what=case["value"])
 
 
 def indent_calls(case: dict[str, Any]) -> str:
@@ -173,34 +141,13 @@ def indent_calls(case: dict[str, Any]) -> str:
     return "\n".join(f"    {line}" for line in ([given] if names else []) + case["calls"])
 
 
-def write_call(wrong: dict[str, Any]) -> str:
-    """The call as source."""
-    args = [source(value) for value in wrong["args"]["list"]]
-    args += [f"{key}={source(value)}" for key, value in wrong["kwargs"]["dict"].items()]
-    return f"{wrong['name']}({', '.join(args)})"
-
-
-def source(value: dict[str, Any]) -> str:
-    """One argument as source."""
-    ((kind, held),) = value.items()
-    if kind == "tensor":
-        return f'x("{held}")'
-    if kind == "dtype":
-        return f"torch.{held}"
-    if kind == "device":
-        return "where"
-    if kind == "list":
-        return "(" + "".join(f"{source(member)}, " for member in held).rstrip(" ") + ")"
-    if kind == "dict":
-        return "{" + ", ".join(f"{key!r}: {source(v)}" for key, v in held.items()) + "}"
-    return f'float("{held}")' if held in (float("inf"), -float("inf")) else repr(held)
-
-
 def paragraph(case: dict[str, Any]) -> str:
     """What a vendor's engineer needs to know."""
     if "optimiser" in case:
         return update_evidence.paragraph(case)
     explained = f" {case['explained']}" if case.get("explained") else ""
+    if "operator" in case:
+        return f"{of_operator(case)}{explained}"
     return f"{of_calls(case) if 'calls' in case else of_module(case)}{explained}"
 
 
@@ -220,22 +167,25 @@ def of_calls(case: dict[str, Any]) -> str:
     )
 
 
-def of_module(case: dict[str, Any]) -> str:
-    """The same of a module, or of a call in it that is wrong by itself."""
-    wrong = case["call"]
-    if wrong is None:
-        return (
-            f"`{case['module']}` ({case['value']}) has a relative error of {case['error']:.3g} "
-            f"against float64 on the CPU, from the baseline's inputs; the baseline's own error is "
-            f"{case['baseline_error']:.3g}. Every call of torch inside of it that could be run by "
-            "itself agrees with float64 on its own inputs: the module computes another formula, "
-            "which is no fault of the device."
-        )
-    types = ", ".join(f"{name} {kind}" for name, kind in wrong["dtypes"].items())
+def of_operator(case: dict[str, Any]) -> str:
+    """The same of a call that is wrong by itself."""
+    wrong = case["operator"]
+    types = ", ".join(f"{name} {kind}" for name, (_, kind) in case["inputs"].items())
     return (
-        f"`{wrong['name']}` on {wrong['device']} has a relative L2 error of {wrong['error']:.3g} "
+        f"`{wrong['name']}` on {case['device']} has a relative L2 error of {wrong['error']:.3g} "
         f"against float64 on the CPU; the CPU in the same types has {wrong['cpu_error']:.3g}. "
-        f"Inputs ({types}), the result and the golden are in `{TENSORS}`; `reproduce.py` runs the "
-        f"call by itself on any device. It was found inside of `{case['module']}`, whose own error "
-        f"is {case['error']:.3g}."
+        f"Inputs ({types}) and sums of the golden are in `{TENSORS}`; `reproduce.py` runs the call "
+        f"by itself on any device. It was found inside of `{case['module']}`, whose own error is "
+        f"{case['error']:.3g}."
+    )
+
+
+def of_module(case: dict[str, Any]) -> str:
+    """The same of a module without such a call."""
+    return (
+        f"`{case['module']}` ({case['value']}) has a relative error of {case['error']:.3g} "
+        f"against float64 on the CPU, from the baseline's inputs; the baseline's own error is "
+        f"{case['baseline_error']:.3g}. Every call of torch inside of it that could be run by "
+        "itself agrees with float64 on its own inputs: the module computes another formula, "
+        "which is no fault of the device."
     )

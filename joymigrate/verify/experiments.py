@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from joymigrate.verify.measure import relative_error
 from joymigrate.verify.module_replay import ARGUMENTS, OUTPUT, CutValue, Key, ModuleReplay
@@ -16,34 +16,7 @@ from joymigrate.verify.rest_evidence import Case, case_of
 from joymigrate.verify.summaries import summary
 from joymigrate.verify.tape import Tape
 from joymigrate.verify.tape_entries import TapeSlot, is_weight
-
-
-@dataclass(slots=True)
-class TorchCall:
-    """One call of torch in the wrong module."""
-
-    index: int
-    name: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    func: Any = None
-
-
-class Inside(TorchFunctionMode):
-    """Keeps the calls of one module's own code."""
-
-    def __init__(self, where: Callable[[], str | None], owner: str) -> None:
-        super().__init__()
-        self.where, self.owner = where, owner
-        self.calls: list[TorchCall] = []
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if self.where() != self.owner:
-            return func(*args, **kwargs)
-        name = str(getattr(func, "__name__", "")).strip("_")
-        self.calls.append(TorchCall(len(self.calls), name, tuple(args), dict(kwargs), func))
-        return func(*args, **kwargs)
+from joymigrate.verify.wrong_call import WrongCallSearch
 
 
 @dataclass(slots=True)
@@ -55,53 +28,47 @@ class ModuleRerun:
     key: Key
     owner: str
     dtype: torch.dtype
-    calls: list[TorchCall] = field(default_factory=list)
+    wrong: dict[str, Any] | None = None  # its first call that is wrong by itself
     value: torch.Tensor | None = None
+    replay: ModuleReplay | None = None  # while it runs
 
-    def run(self) -> float:
-        """The error of the value; infinite where the module does not run."""
-        found: list[float] = []
-        held: list[ModuleReplay] = []
+    def run(self) -> None:
+        """Look for a wrong call in the module's own code, and keep its value."""
+
+        def report(value: CutValue) -> None:
+            if value.key == self.key and value.tensor is not None:
+                self.value = value.tensor.detach().to("cpu").clone()
+
+        search = WrongCallSearch(self.within)
+        with contextlib.suppress(Exception):  # the program's own code
+            self.again(search, report)
+        self.wrong = search.found
+
+    def within(self) -> bool:
+        """Whether the module's own code is at work."""
+        stack = self.replay.stack if self.replay is not None else []
+        return bool(stack and stack[-1].path == self.owner)
+
+    def again(self, mode: Any, report: Callable[[CutValue], None]) -> None:
+        """Run the module once more under a mode."""
         real = self.isolated.hold
 
         def hold(replay: ModuleReplay | None) -> None:
-            held[:] = [replay] if replay is not None else []
+            self.replay = replay
             real(replay)
 
-        def report(value: CutValue) -> None:
-            golden = self.reference.value(self.key)
-            if value.key == self.key and value.tensor is not None and golden is not None:
-                found.append(relative_error(value.tensor, golden))
-                self.value = value.tensor.detach().to("cpu").clone()
-
-        inside = Inside(lambda: held[0].stack[-1].path if held and held[0].stack else None,
-                        self.owner)  # fmt: skip
         self.isolated.hold = hold
         try:
-            with inside:
+            with mode:
                 self.isolated.run(report, self.dtype, reference=self.reference, gradients=False)
-        except Exception:  # the program's own code
-            return math.inf
         finally:
             self.isolated.hold = real
-        self.calls = inside.calls
-        return found[0] if found else math.inf
 
     def keep_case(self, facts: Mapping[str, Any]) -> Case | None:
         """(case, tensors) of the value's calls in the module's own code, on the baseline's inputs;
         None where they can't be written down."""
-        held: list[ModuleReplay] = []
         found: list[TapeSlot] = []
-        real = self.isolated.hold
-
-        def within() -> bool:
-            return bool(held and held[0].stack and held[0].stack[-1].path == self.owner)
-
-        tape = Tape(within, lambda tensor: "weight" if is_weight(tensor) else "given")
-
-        def hold(replay: ModuleReplay | None) -> None:
-            held[:] = [replay] if replay is not None else []
-            real(replay)
+        tape = Tape(self.within, lambda tensor: "weight" if is_weight(tensor) else "given")
 
         def report(value: CutValue) -> None:
             if value.key == self.key and value.tensor is not None and not found:
@@ -110,10 +77,8 @@ class ModuleRerun:
                 tape.inside = False
 
         golden = self.reference.value(self.key)
-        self.isolated.hold = hold
         try:
-            with tape:
-                self.isolated.run(report, self.dtype, reference=self.reference, gradients=False)
+            self.again(tape, report)
             tape.inside = True
             if not found or golden is None:
                 return None
@@ -127,8 +92,6 @@ class ModuleRerun:
             return case_of(facts, tape, found[0], {}, summary(golden))
         except Exception:  # the program's own code, or calls of no public name
             return None
-        finally:
-            self.isolated.hold = real
 
     def label(self, value: torch.Tensor | None) -> str | None:
         """Which input of the module, or result of a module below it, this is."""
@@ -141,19 +104,13 @@ class ModuleRerun:
         return None
 
     def known_values(self, golden: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Tensors that the module had in its hands, of the value's shape."""
-        return known_values(self.reference, self.key, self.owner, golden)
-
-
-def known_values(
-    reference: Any, key: Key, owner: str, golden: torch.Tensor
-) -> dict[str, torch.Tensor]:
-    """Tensors that the module had in its hands: its inputs, and what the modules below it made."""
-    found: dict[str, torch.Tensor] = {}
-    for label, value in values_in_hand(reference, owner, key):
-        if value.shape == golden.shape:
-            found.setdefault(label, value)
-    return found
+        """Tensors of the value's shape that the module had in its hands: its inputs, and what the
+        modules below it made."""
+        found: dict[str, torch.Tensor] = {}
+        for label, value in values_in_hand(self.reference, self.owner, self.key):
+            if value.shape == golden.shape:
+                found.setdefault(label, value)
+        return found
 
 
 def values_in_hand(

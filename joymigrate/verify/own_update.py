@@ -18,17 +18,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from joymigrate.language import Text
 from joymigrate.verify import layout
-from joymigrate.verify.experiments import TorchCall
 from joymigrate.verify.layout import has_strides, memory_of
 from joymigrate.verify.optimisers import needs_closure, settings_of, shadow_of
-from joymigrate.verify.wrong_call import first_wrong
+from joymigrate.verify.wrong_call import WrongCallSearch
 
 OFF = 10.0  # times what the CPU's arithmetic in the same type is off by
-MOST_CHECKED = 100  # calls of an update that are looked at one by one
 SAMPLED = 64  # elements of a weight
 MOST_WHOLE = 1 << 20  # elements of all weights of a group whose rule needs whole tensors
 TINY = 1e-3  # of the usual update: what lies below it is no scale to measure by
@@ -128,35 +125,17 @@ class OwnUpdate:
                     k: layout.copy_as(v) if torch.is_tensor(v) else copy.copy(v)
                     for k, v in optimiser.state.get(mine, {}).items()
                 }
-                checking = Checking()
+                search = WrongCallSearch()
                 with (
                     contextlib.suppress(Exception),  # the program's own optimiser
                     torch._C._EnableTorchFunction(),
-                    checking,
+                    search,
                     torch.random.fork_rng(devices=[]),
                 ):
                     type(shadow).step(shadow)
-                return checking.found
+                found = search.found or {}
+                return {key: value for key, value in found.items() if key != "case"} or None
         return None
-
-
-class Checking(TorchFunctionMode):
-    """Looks for the first call that is wrong on its own operands."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: dict[str, Any] | None = None
-        self.count = 0
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        self.count += 1
-        if self.found is None and self.count <= MOST_CHECKED:
-            name = str(getattr(func, "__name__", ""))
-            wrong = first_wrong([TorchCall(self.count, name, tuple(args), dict(kwargs), func)])
-            if wrong is not None:
-                self.found = {k: wrong[k] for k in ("name", "error", "cpu_error", "strides")}
-        return func(*args, **kwargs)
 
 
 def is_same(parameter: torch.Tensor, weight: torch.Tensor) -> bool:

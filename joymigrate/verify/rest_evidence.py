@@ -1,9 +1,10 @@
-"""What is kept of the first value outside of models that is computed otherwise: the target's calls
-of torch as data, the baseline's tensors that they take, and what both sides made of them."""
+"""What is kept of the first value that is computed otherwise, or of a call that is wrong by itself:
+the calls of torch as source, the tensors that they take, and what is right."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ import torch
 from torch.overrides import resolve_name
 
 from joymigrate.verify.signs import WIDTH, signs
+from joymigrate.verify.summaries import summary
 from joymigrate.verify.tape_entries import External, TapeEntry, TapeSlot
 from joymigrate.verify.traced_number import Number
+from joymigrate.verify.transforms import exchange, tensors_in
 
 LIMIT = 1e-5  # what S4R judges by
 MOST_BYTES = 256 << 20
@@ -72,19 +75,53 @@ def case_of(
     lines = [source_of(call) for call in calls]
     if any(line is None for line in lines):
         return None
+    inputs = {f"x{e.slot.number}": [e.role, str(e.tensor.dtype)] for e in outside}
+    device = next((e.tensor.device.type for e in outside), "cpu")
+    made = {"calls": lines, "result": f"x{slot.number}", "device": device, "inputs": inputs}
+    return with_golden({**facts, **made}, held, golden)
+
+
+def with_golden(
+    case: dict[str, Any], held: dict[str, torch.Tensor], golden: Mapping[str, Any]
+) -> Case:
+    """A case with what is right, as signed sums, and the signs to make the same of a result."""
     elements = int(np.prod(golden["shape"], dtype=np.int64))
     held["golden"] = torch.tensor(golden["sketch"], dtype=torch.float64)
     held["signs"] = torch.from_numpy(signs(elements // WIDTH + 1).astype(np.int8))
-    case = {
-        **facts,
-        "calls": lines,
-        "result": f"x{slot.number}",
-        "shape": golden["shape"],
-        "norm": golden["norm"],
-        "device": next((e.tensor.device.type for e in outside), "cpu"),
-        "inputs": {f"x{e.slot.number}": [e.role, str(e.tensor.dtype)] for e in outside},
-    }
-    return case, held
+    return {**case, "shape": golden["shape"], "norm": golden["norm"]}, held
+
+
+@dataclass(frozen=True, slots=True)
+class LoneCall:
+    """One call by itself: its line of Python, and its operands."""
+
+    line: str
+    operands: tuple[torch.Tensor, ...]
+
+    @classmethod
+    def of(cls, name: str, args: Any, kwargs: Mapping[str, Any]) -> LoneCall | None:
+        """A call of torch; None where it can't be written down, or is too large."""
+        operands = {id(t): t for t in tensors_in((args, kwargs))}
+        slots = {key: TapeSlot(number) for number, key in enumerate(operands)}
+        texts = [text_of(value) for value in exchange(tuple(args), slots)]
+        texts += [f"{k}={text_of(v)}" for k, v in exchange(dict(kwargs), slots).items()]
+        size = sum(t.numel() * t.element_size() for t in operands.values())
+        if size > MOST_BYTES or any("None?" in text for text in texts):
+            return None
+        line = f"x{len(operands)} = {name}({', '.join(texts)})"
+        return cls(line, tuple(operands.values()))
+
+    def case(self, operator: Mapping[str, Any], golden: torch.Tensor, device: str) -> Case:
+        """The case of the call, whose right result is `golden`."""
+        held = {f"x{n}": t.detach().cpu().contiguous().clone() for n, t in enumerate(self.operands)}
+        made = {
+            "calls": [self.line],
+            "result": f"x{len(held)}",
+            "device": device,
+            "inputs": {name: ["argument", str(tensor.dtype)] for name, tensor in held.items()},
+            "operator": dict(operator),
+        }
+        return with_golden(made, held, summary(golden))
 
 
 def own(row: Mapping[str, Any]) -> float:

@@ -8,7 +8,7 @@ again as a whole on another side's values.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -56,17 +56,18 @@ class Given(TorchFunctionMode):
         self.values = values
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return func(*self.changed(args), **self.changed(kwargs or {}))
+        return func(*exchange(args, self.values), **exchange(kwargs or {}, self.values))
 
-    def changed(self, value: Any) -> Any:
-        """The arguments with the other tensors."""
-        if isinstance(value, torch.Tensor):
-            return self.values.get(id(value), value)
-        if type(value) in (list, tuple):
-            return type(value)(self.changed(member) for member in value)
-        if type(value) is dict:
-            return {key: self.changed(member) for key, member in value.items()}
-        return value
+
+def exchange(value: Any, others: Mapping[int, Any]) -> Any:
+    """Arguments with others in the place of some tensors, by their id."""
+    if isinstance(value, torch.Tensor):
+        return others.get(id(value), value)
+    if type(value) in (list, tuple):
+        return type(value)(exchange(member, others) for member in value)
+    if type(value) is dict:
+        return {key: exchange(member, others) for key, member in value.items()}
+    return value
 
 
 class Again:

@@ -2,116 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch.overrides import resolve_name
+from torch.overrides import TorchFunctionMode, resolve_name
 
 from joymigrate.verify import layout
 from joymigrate.verify.isolated_pass import exactly, keep_generators
 from joymigrate.verify.measure import relative_error
+from joymigrate.verify.rest_evidence import LoneCall
 from joymigrate.verify.tape_entries import widen
-from joymigrate.verify.transforms import tensors_in
+from joymigrate.verify.transforms import exchange, tensors_in
 
 EXPLAINED = 0.1  # of the error is left on contiguous copies: the strides are misread
 RATIO = 10.0  # error on the device by that of the same call on the CPU
 FLOOR = 2.0**-22
-MOST_BYTES = 256 << 20
 MOST_CALLS = 200
 
 
-def first_wrong(calls: Sequence[Any]) -> dict[str, Any] | None:
-    """The first call whose result on the device is far worse than the CPU's in the same type, with
-    its tensors; None where every call agrees with float64: the module computes another formula."""
-    for call in calls[:MOST_CALLS]:
-        name = resolve_name(call.func)
-        if not name or (name.startswith("torch.Tensor.__") and not call.args):
-            continue
-        try:
-            with keep_generators(), exactly():
-                found = judge_call(call, name)
-        except Exception:  # not every call runs by itself, or in float64
-            continue
-        if found is not None:
-            return found
-    return None
+class WrongCallSearch(TorchFunctionMode):
+    """Looks for the first call that is far worse on the device than on the CPU in the same type, on
+    its own operands, while `active` says so; `found` holds it with its tensors. None where every
+    call agrees with float64: another formula is computed."""
+
+    def __init__(self, active: Callable[[], bool] = lambda: True) -> None:
+        super().__init__()
+        self.active = active
+        self.found: dict[str, Any] | None = None
+        self.count = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.found is None and self.count < MOST_CALLS and self.active():
+            self.count += 1
+            self.found = look_at(func, args, kwargs)
+        return func(*args, **kwargs)
 
 
-def judge_call(call: Any, name: str) -> dict[str, Any] | None:
-    """One call: what is kept of it when it is wrong."""
-    tensors: dict[str, torch.Tensor] = {}
-    args, kwargs = write_arguments(call.args, tensors), write_arguments(call.kwargs, tensors)
-    if args is None or kwargs is None or not tensors:
+def look_at(func: Any, args: Any, kwargs: Any) -> dict[str, Any] | None:
+    """What is kept of one call when it is wrong."""
+    name = resolve_name(func)
+    if not name or (name.startswith("torch.Tensor.__") and not args):
         return None
-    if sum(t.numel() * t.element_size() for t in tensors.values()) > MOST_BYTES:
+    try:
+        with keep_generators(), exactly():
+            return judge_call(func, name, args, kwargs)
+    except Exception:  # not every call runs by itself, or in float64
         return None
-    host = {key: value.detach().to("cpu").contiguous().clone() for key, value in tensors.items()}
-    golden = outcome(call.func, args, kwargs, {k: widen(v) for k, v in host.items()})
-    plain = outcome(call.func, args, kwargs, {k: v.clone() for k, v in host.items()})
-    mine = outcome(call.func, args, kwargs, {k: layout.copy_as(v) for k, v in tensors.items()})
+
+
+def judge_call(func: Any, name: str, args: Any, kwargs: Any) -> dict[str, Any] | None:
+    """The same, of a call that can be written down."""
+    given = {id(t): t for t in tensors_in((args, kwargs))}
+    lone = LoneCall.of(name, args, kwargs)
+    if lone is None or not given:
+        return None
+    golden = outcome(func, args, kwargs, {k: widen(t) for k, t in given.items()})
+    host = {k: t.detach().to("cpu").contiguous().clone() for k, t in given.items()}
+    plain = outcome(func, args, kwargs, host)
+    mine = outcome(func, args, kwargs, {k: layout.copy_as(t) for k, t in given.items()})
     if golden is None or mine is None or plain is None or not golden.is_floating_point():
         return None
     error, own = relative_error(mine, golden), relative_error(plain, golden)
     if not error > RATIO * max(own, FLOOR):
         return None
-    dense = {k: v.detach().clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
-    again = outcome(call.func, args, kwargs, dense)
+    contiguous = torch.contiguous_format
+    dense = {k: t.detach().clone(memory_format=contiguous) for k, t in given.items()}
+    again = outcome(func, args, kwargs, dense)
     better = again is not None and relative_error(again, golden) < EXPLAINED * error
-    strides = [str(tuple(t.stride())) for t in tensors.values() if not layout.is_plain(t)]
-    return {
+    strides = [str(tuple(t.stride())) for t in given.values() if not layout.is_plain(t)]
+    operator = {
         "strides": ", ".join(strides) if better else "",
         "name": name,
-        "args": args,
-        "kwargs": kwargs,
         "error": min(error, 1e300),
         "cpu_error": min(own, 1e300),
-        "device": str(next(iter(tensors.values())).device),
-        "dtypes": {k: str(v.dtype).removeprefix("torch.") for k, v in host.items()},
-        "tensors": {**host, "target": mine.detach().to("cpu").contiguous(), "golden": golden},
     }
+    device = str(next(iter(given.values())).device)
+    return {**operator, "case": lone.case(operator, golden, device)}
 
 
-def outcome(func: Any, args: Any, kwargs: Any, tensors: Mapping[str, Any]) -> torch.Tensor | None:
-    """The first tensor that a call returns."""
+def outcome(func: Any, args: Any, kwargs: Any, others: Mapping[int, Any]) -> torch.Tensor | None:
+    """The first tensor that a call returns, on others of its operands."""
     with torch.no_grad():
-        made = func(*read(args, tensors), **read(kwargs, tensors))
+        made = func(*exchange(args, others), **exchange(kwargs, others))
     return next(iter(tensors_in(made)), None)
-
-
-def write_arguments(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """Arguments as JSON, with names for tensors; None inside of `{"value": …}` is the value None.
-    Returns None for what can't be written."""
-    if isinstance(value, torch.Tensor):
-        name = next((k for k, t in tensors.items() if t is value), f"x{len(tensors)}")
-        tensors[name] = value
-        return {"tensor": name}
-    if value is None or isinstance(value, bool | int | float | str):
-        return {"value": value}
-    if isinstance(value, torch.device):
-        return {"device": str(value)}
-    if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
-        return {"dtype": str(value).removeprefix("torch.")}
-    if isinstance(value, list | tuple):
-        members = [write_arguments(member, tensors) for member in value]
-        return None if None in members else {"list": members}
-    if isinstance(value, dict):
-        named = {key: write_arguments(member, tensors) for key, member in value.items()}
-        return None if None in named.values() else {"dict": named}
-    return None
-
-
-def read(value: Any, tensors: Mapping[str, Any]) -> Any:
-    """The way back."""
-    ((kind, held),) = value.items()
-    if kind == "tensor":
-        return tensors[held]
-    if kind == "dtype":
-        return getattr(torch, held)
-    if kind == "device":
-        return torch.device(held)
-    if kind == "list":
-        return tuple(read(member, tensors) for member in held)
-    if kind == "dict":
-        return {key: read(member, tensors) for key, member in held.items()}
-    return held

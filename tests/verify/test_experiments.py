@@ -10,23 +10,11 @@ import pytest
 import torch
 
 from joymigrate.verify.bundle import open_bundle
-from joymigrate.verify.evidence_pack import script, write_call, write_pack
-from joymigrate.verify.experiments import (
-    TorchCall,
-)
-from joymigrate.verify.falsifiability import independent, most_left
-from joymigrate.verify.wrong_call import first_wrong, read, write_arguments
+from joymigrate.verify.evidence_pack import script, write_pack
+from joymigrate.verify.rest_evidence import LoneCall
+from joymigrate.verify.wrong_call import WrongCallSearch
 from tests.verify.faults import FAULTS, PROGRAMS
 from tests.verify.harness import record, replay
-
-
-def test_the_numbers_of_an_error_are_those_that_are_wrong() -> None:
-    assert independent([0.0, 0.0, 0.3]) == 1.0
-    assert independent([1.0] * 8 + [0.0] * 56) == 8.0
-    assert independent([]) == independent([0.0]) == 0.0
-    assert most_left(1.0, 1, 1) == 0.0
-    assert most_left(1.0, 0, 10) == pytest.approx(0.001)
-    assert most_left(100.0, 1, 50) == 0.1
 
 
 @pytest.fixture(scope="module")
@@ -81,25 +69,21 @@ def test_the_case_of_a_wrong_module_runs_by_itself(baseline: Path, tmp_path: Pat
 
 
 def test_a_wrong_call_is_written_as_source() -> None:
-    import torch.nn.functional as F
-
     x, w = torch.randn(2, 3), torch.randn(4, 3)
-    tensors: dict[str, torch.Tensor] = {}
-    call = {
-        "name": "torch.nn.functional.linear",
-        "device": "cpu",
-        "args": write_arguments((x, w), tensors),
-        "kwargs": write_arguments({"bias": None}, tensors),
-    }
-    case = {"module": "net", "call": call}
-    assert write_call(call) == 'torch.nn.functional.linear(x("x0"), x("x1"), bias=None)'
+    lone = LoneCall.of("torch.nn.functional.linear", (x, w), {"bias": None})
+    assert lone is not None
+    assert lone.line == "x2 = torch.nn.functional.linear(x0, x1, bias=None)"
+    operator = {"name": "linear", "error": 0.1, "cpu_error": 0.0, "strides": ""}
+    case, held = lone.case(operator, x @ w.T, "cpu")
+    case |= {"kind": "module", "module": "net", "value": "out", "error": 0.1, "baseline_error": 0.0}
     assert len(script(case).splitlines()) <= 30
     compile(script(case), "reproduce.py", "exec")
-    assert torch.equal(F.linear(*read(call["args"], tensors)), F.linear(x, w))
-    assert write_arguments((object(),), tensors) is None
+    assert held.keys() == {"x0", "x1", "golden", "signs"}
+    assert LoneCall.of("torch.relu", (object(),), {}) is None
 
 
 def test_calls_that_agree_with_float64_are_no_evidence() -> None:
     x = torch.randn(8, 8)
-    calls = [TorchCall(0, "gelu", (x,), {"approximate": "tanh"}, torch.nn.functional.gelu)]
-    assert first_wrong(calls) is None
+    with WrongCallSearch() as search:
+        torch.nn.functional.gelu(x, approximate="tanh")
+    assert (search.found, search.count) == (None, 1)

@@ -16,7 +16,7 @@ from joymigrate.verify.measure import relative_error
 from joymigrate.verify.ops.call import ReplayCall
 from joymigrate.verify.ops.operator import OperatorOverload
 from joymigrate.verify.ops.read import LINES, TENSORS, in_bundle, is_bundle
-from joymigrate.verify.wrong_call import write_arguments
+from joymigrate.verify.rest_evidence import LoneCall
 
 LEFT_OUT = {
     "too_large": "their arguments and results did not fit --arguments-budget",
@@ -78,35 +78,18 @@ def write(
 ) -> bool:
     """Write the case of a call: `values` are its arguments on the CPU, `results` the first one on
     the device, on the CPU in the same types, and in float64. False: it can't be written."""
-    tensors: dict[str, torch.Tensor] = {}
-    args, kwargs = (
-        write_arguments(list(values[0]), tensors),
-        write_arguments(dict(values[1]), tensors),
-    )
     target, plain, golden = results
-    if args is None or kwargs is None or target is None or golden is None:
+    call = operator.call
+    name = f"torch.ops.{str(operator.overload).replace('::', '.')}"
+    lone = LoneCall.of(name, *values)
+    if lone is None or target is None or golden is None:
         return False
     if not golden.is_floating_point() or target.shape != golden.shape:
         return False
     error = relative_error(target, golden)
     own = relative_error(plain, golden) if plain is not None else 0.0
-    call = operator.call
-    case = {
-        "module": call.module or call.where or "the program",
-        "value": "result",
-        "error": error,
-        "baseline_error": own,
-        "call": {
-            "name": f"torch.ops.{str(operator.overload).replace('::', '.')}",
-            "args": args,
-            "kwargs": kwargs,
-            "error": error,
-            "cpu_error": own,
-            "device": device,
-            "dtypes": {name: str(t.dtype).removeprefix("torch.") for name, t in tensors.items()},
-        },
-    }
-    held = {name: t.detach().contiguous().clone() for name, t in tensors.items()}
-    held |= {"target": target.contiguous(), "golden": golden.contiguous()}
-    write_case(case, save(held), folder)
+    facts = {"module": call.module or call.where or "the program", "value": "result"}
+    facts |= {"kind": "operator", "error": error, "baseline_error": own}
+    case, held = lone.case({"name": name, "error": error, "cpu_error": own}, golden, device)
+    write_case({**facts, **case}, save(held), folder)
     return True
