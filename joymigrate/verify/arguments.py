@@ -16,9 +16,8 @@ import torch
 from safetensors.torch import save
 
 from joymigrate.verify.isolated_pass import content_of
+from joymigrate.verify.ops.read import LINES, SCHEMA, TENSORS
 
-LINES, TENSORS = "ops.jsonl", "ops-arguments.safetensors"
-SCHEMA = "joymigrate.trace/1"  # as `verify ops` reads it
 NAMED = (torch.dtype, torch.layout, torch.memory_format, torch.device)
 
 

@@ -11,32 +11,27 @@ from typing import Any
 
 import torch
 
-from joymigrate.verify import origins, pytree
+from joymigrate.verify import pytree
 from joymigrate.verify.align import Alignment, align, read_map
 from joymigrate.verify.bundle import Rank, open_bundle
 from joymigrate.verify.cut import Cut
 from joymigrate.verify.display import Display
 from joymigrate.verify.experiments import ModuleRerun
 from joymigrate.verify.graphs import class_name
-from joymigrate.verify.isolated_pass import (
-    CutRow,
-    Float64Reference,
-    IsolatedPass,
-)
+from joymigrate.verify.isolated_pass import Float64Reference, IsolatedPass
 from joymigrate.verify.measure import rounding_error
 from joymigrate.verify.module_names import plain
 from joymigrate.verify.module_replay import ARGUMENTS, OUTPUT
 from joymigrate.verify.module_stage import other_numbers
+from joymigrate.verify.pairing import find_root
 from joymigrate.verify.ranks import rank_and_world
-from joymigrate.verify.rest_model import UNREPEATED
+from joymigrate.verify.rest_stage import UNREPEATED
 from joymigrate.verify.settings import RecordingSettings
 from joymigrate.verify.target_pass import PassResult, examine
 from joymigrate.verify.tensor_store import KeptTensors, NamedTensors
-from joymigrate.verify.wrong_call import first_wrong
 
 WRONG = 2.0  # times the baseline's own error: what S3 fails (tolerance.yaml)
 ENDING = ".safetensors"
-ORIGIN = " origin"  # after a place: the trained weights that its weights may come from
 
 
 def read_reference(raw: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> Float64Reference:
@@ -44,19 +39,7 @@ def read_reference(raw: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> 
     reference = Float64Reference(tensors=tensors, scalars=raw["scalars"], draws=raw["draws"])
     reference.calls, reference.native = raw["calls"], raw["native"]
     reference.mixed = raw.get("mixed", [])
-    for cut in (Cut(*row) for row in raw["rows"]):
-        reference.rows[cut.key] = CutRow(
-            owner=cut.owner,
-            owner_call=cut.owner_call,
-            order=cut.order,
-            dtype=cut.dtype,
-            shape=tuple(cut.shape),
-            missing=cut.missing,
-            content=cut.content,
-            norm=cut.norm,
-            error32=cut.error32,
-            error=cut.error,
-        )
+    reference.rows = {cut.key: cut for cut in (Cut(*row) for row in raw["rows"])}
     return reference
 
 
@@ -92,17 +75,14 @@ class Baseline:
         """The baseline's root for one of the target's: by name, by being the model, by class."""
         if root in self.roots:
             return self.roots[root]
-        theirs = self.program.get("roots", [])
-        free = [r for r in theirs if r["name"] not in self.roots.values()]
+        free = [r for r in self.program.get("roots", []) if r["name"] not in self.roots.values()]
         module = recorder.module_names.modules[root]
-        kind, holds = class_name(module), any(True for _ in module.parameters())
-        found = next((r for r in free if r["name"] == root), None)
-        alike = [r for r in free if bool(r["parameters"]) == holds]
-        same = [r for r in alike if r["class"] == kind]
-        found = found or next(iter(same), None) or (alike[0] if len(alike) == 1 else None)
+        holds = any(True for _ in module.parameters())
+        mine = {"name": root, "class": class_name(module), "parameters": holds}
+        found = find_root(mine, free)
         if found is not None:
-            self.roots[root] = found["name"]
-        return found["name"] if found is not None else None
+            self.roots[root] = found
+        return found
 
     def alignment(self, recorder: Any, root: str, theirs: str) -> Alignment:
         """Names of the target's modules in the baseline."""
@@ -143,14 +123,8 @@ class Baseline:
         isolated.values = NamedTensors(tensors, {back[name]: key for name, key in held.items()})
         if number == 0:
             found = unequal_weights(held, tensors, back, isolated.module)
-            theirs_now = self.table["weights"].get(f"{theirs}:{start}{ORIGIN}", {})
-            trained = origins.find_trained(recorder, root, path)
-            for name, fact in found.items():
-                now, mine = tensors.get(theirs_now.get(name, "")), trained.get(back[name])
-                if now is not None and mine is not None and now.shape == mine.shape:
-                    fact["drift"] = origins.distance(mine, now)
             if isolated.gathered:
-                same = {"cast": False, "error": 0.0, "apart": 0.0}
+                same = {"cast": False, "error": 0.0}
                 spread = back.keys() & {n for n in held if back[n] in isolated.gathered}
                 found |= {n: {**found.get(n, same), "whole": True} for n in sorted(spread)}
             self.identity.update({f"{theirs}:{join_names(start, n)}": v for n, v in found.items()})
@@ -213,21 +187,19 @@ class Baseline:
         golden = reference.value(key)
         if bench.value is None or golden is None:
             return
-        wrong = first_wrong(bench.calls)
-        tensors = wrong.pop("tensors") if wrong is not None else None
-        if wrong is not None:
-            facts = {key: wrong[key] for key in ("name", "error", "cpu_error", "strides")}
-            row["experiment"] = {"operator": facts}
-        facts = {
+        facts: dict[str, Any] = {
             "module": Display(self.program)(f"{root}:{row['owner']}"),
             "value": " ".join((row["kind"], row["path"], row["leaf"])).strip(),
             "kind": "module",
             "error": min(row["error"], 1e300),
             "baseline_error": reference.rows[key].error32,
-            "call": wrong,
         }
-        if tensors is None:
-            tensors = {"target": bench.value, "golden": golden, **bench.known_values(golden)}
+        tensors = {"target": bench.value, "golden": golden, **bench.known_values(golden)}
+        if bench.wrong is not None:
+            case, tensors = bench.wrong.pop("case")
+            row["experiment"] = {"operator": bench.wrong}
+            facts |= case
+        else:
             facts, tensors = bench.keep_case(facts) or (facts, tensors)
         self.evidence_tensors = {name: t.contiguous().clone() for name, t in tensors.items()}
         self.evidence = facts
@@ -263,7 +235,7 @@ def lost_inputs(isolated: IsolatedPass, reference: Float64Reference, start: str)
     for leaf, tensor in given:
         key = (start, 0, ARGUMENTS, leaf)
         row = reference.rows.get(key)
-        if row is None or row.missing or row.shape == tuple(tensor.shape):
+        if row is None or row.missing or row.shape == list(tensor.shape):
             continue
         if reference.value(key) is None:
             return f"input {leaf} has another shape here, and did not fit --budget in the baseline"
@@ -320,8 +292,7 @@ def unequal_weights(
             or torch.equal(value.to(theirs.dtype), theirs)
         )
         error = 0.0 if cast else rounding_error(value, theirs)
-        apart = origins.distance(value, theirs)
-        found[name] = {"cast": cast, "error": min(error, 1e300), "apart": apart}
+        found[name] = {"cast": cast, "error": min(error, 1e300)}
     return found
 
 

@@ -1,10 +1,13 @@
-"""Two recordings → the verdict: stages in order, the first divergence, coverage. No torch."""
+"""Two recordings → the verdict: stages in order, the first divergence, coverage. No torch.
+
+Every process is judged by the baseline's process of the same number, in the same way; steps are
+held against each other as one process would have them, and files as they lie on the disk.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from joymigrate.language import Text
@@ -14,20 +17,18 @@ from joymigrate.verify import (
     module_stage,
     printed_stage,
     repeat_runs,
-    rest_model,
     rest_stage,
     scope,
-    watch_record,
     watch_stage,
 )
 from joymigrate.verify.align import NameMap
 from joymigrate.verify.bundle import Bundle, Rank
 from joymigrate.verify.display import Display
-from joymigrate.verify.findings import Findings, stage
+from joymigrate.verify.findings import Findings, follow, keep_first
 from joymigrate.verify.folding import (
     after_module,
-    alone,
-    consequences,
+    changed_before_call,
+    chosen_after,
     given_before,
     in_other_mode,
     is_batch,
@@ -40,26 +41,33 @@ from joymigrate.verify.free_stage import steps
 from joymigrate.verify.judge import Judge
 from joymigrate.verify.judgement import count_covered, judge, matches
 from joymigrate.verify.merge import merge_ranks
-from joymigrate.verify.model import (
-    Difference,
-    Outcome,
-    RecordStatus,
-    StageResult,
-    Verdict,
-)
+from joymigrate.verify.model import Difference, Outcome, StageResult, Verdict
 from joymigrate.verify.module_stage import ModuleStage
 from joymigrate.verify.pairing import Pairing, pair
-from joymigrate.verify.process_stage import (
-    judge_process_prints,
-    judge_process_runs,
-    judge_processes,
-    left_out,
-)
-from joymigrate.verify.rest_cause import cause_of_rest, lines_of_rest
-from joymigrate.verify.rest_model import Rest
+from joymigrate.verify.rest_cause import cause_of_rest
 from joymigrate.verify.tolerance import Tolerance
 
 MOST_CLASSES = 20  # modules of another class that S0 lists
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Both sides, and how their places are paired."""
+
+    baseline: Bundle
+    target: Bundle
+    tolerance: Tolerance
+    pairing: Pairing
+
+    @property
+    def alike(self) -> bool:
+        """Whether both sides have as many processes."""
+        return len(self.baseline.ranks) == len(self.target.ranks)
+
+    def twin_of(self, theirs: Rank) -> Rank:
+        """The baseline's process of the same number, else its first."""
+        same = (rank for rank in self.baseline.ranks if rank.number == theirs.number)
+        return next(same, self.baseline.ranks[0])
 
 
 def compare(
@@ -72,32 +80,56 @@ def compare(
 ) -> Verdict:
     """Judge `target` by `baseline`. `exit_code` is the target program's."""
     ours, theirs = baseline.ranks[0], target.ranks[0]
-    replay = theirs.json("replay.json")
-    pairing = pair(ours.program, theirs.program, names, replay.get("roots"))
+    roots = theirs.json("replay.json").get("roots")
+    pairing = pair(ours.program, theirs.program, names, roots)
+    case = Comparison(baseline, target, tolerance, pairing)
     found = Findings(replaced=find_replaced(ours.program, theirs.program, pairing))
-    environment(ours, theirs, found)
-    identical(baseline, target, pairing, replay, found)
-    replayed = judge_replay(ours, theirs, replay, tolerance, pairing, found)
-    alike = len(baseline.ranks) == len(target.ranks)
-    rest = judge_the_rest(ours, theirs, alike, found)
-    processes = judge_processes(baseline, target, tolerance, pairing, found)
-    limits = repeat_runs.judge_of(ours, tolerance.judge, baseline.outputs, replayed.coarser())
-    steps(baseline, target, pairing, replayed, found, limits)
-    judge_program(ours, theirs, replay, found, rest)
-    watched = judge_run(ours, theirs, replay, alike, found, rest.parted, limits)
-    judge_process_runs(baseline, target, found, tolerance, limits.coarser)
-    judge_prints(ours, theirs, watched, found, limits)
-    judge_process_prints(baseline, target, found)
-    judge_files(baseline, target, watched, found, limits)
-    found.doubts += [row for row in watched.doubts if not any(r.status.failed for r in found.rows)]
-    coverage = count_covered(baseline, target, pairing, replayed, tolerance, rest, found)
-    verdict = judge(baseline, target, found, replayed, coverage, exit_code, rest, tolerance)
-    whole, left = scope.of(ours, theirs, replayed, rest, coverage, watched)
-    left = (*left, *scope.fewer_digits(found.stages))
+    replayed = judge_rank(case, theirs, found)
+    processes, elsewhere = 1, []
+    for rank in target.ranks[1:]:
+        other = Findings()
+        judge_rank(case, rank, other)
+        processes += any(row.status.compared for row in other.rows)
+        join(found, other, rank.number)
+        elsewhere += [(rank.number, item) for item in other.uncovered]
+    stages = [environment(ours, theirs, found), *map(found.stage, found.asked)]
+    coverage = count_covered(baseline, target, pairing, replayed, tolerance, found)
+    verdict = judge(baseline, target, found, stages, replayed, coverage, exit_code, tolerance)
+    whole, left = scope.of(ours, theirs, replayed, coverage, found)
+    left = (*left, *scope.fewer_digits(stages))
     if len(target.ranks) > 1:
         whole["processes"] = {"compared": processes, "of": len(target.ranks)}
-        left = (*left, *left_out(found, left, processes, len(target.ranks)))
+        left = (*left, *left_out(elsewhere, left))
+        if processes < len(target.ranks):
+            reason = "nothing of them could be compared"
+            count = len(target.ranks) - processes
+            left = (*left, {"what": "processes", "count": count, "reason": reason})
     return replace(verdict, covered=whole, uncovered=left)
+
+
+def judge_rank(case: Comparison, theirs: Rank, found: Findings) -> ModuleStage:
+    """All stages of one process. Where the sides have other numbers of processes, of all but the
+    first modules alone are judged: the baseline's first process taught them all."""
+    first, ours = theirs is case.target.ranks[0], case.twin_of(theirs)
+    replay = theirs.json("replay.json")
+    if case.alike or first:
+        found.rows += keep_first(list(identical(case, ours, theirs, replay)))
+    replayed = judge_replay(case, ours, theirs, replay, found)
+    if not (case.alike or first):
+        return replayed
+    judge_the_rest(ours, theirs, case.alike, found)
+    outputs = case.baseline.outputs if first else {}
+    limits = repeat_runs.judge_of(ours, case.tolerance.judge, outputs, replayed.coarser())
+    if first:
+        steps(case.baseline, case.target, case.pairing, replayed, found, limits)
+    judge_program(ours, theirs, replay, found)
+    judge_run(ours, theirs, replay, case.alike, found, limits)
+    # S5P: printed numbers, where nothing before explains what departs.
+    found.add(printed_stage.judge_printed(ours, theirs, limits, found))
+    if outputs:  # S5F: files that the program wrote
+        found.asked.append(files_stage.STAGE)
+        found.add(files_stage.judge_files(outputs, case.target.outputs, limits, found))
+    return replayed
 
 
 def find_replaced(
@@ -113,80 +145,60 @@ def find_replaced(
     }
 
 
-def environment(ours: Rank, theirs: Rank, found: Findings) -> None:
+def environment(ours: Rank, theirs: Rank, found: Findings) -> StageResult:
     """S0: what differs is listed, classes of modules too; numbers decide."""
     a, b = ours.program.get("environment", {}), theirs.program.get("environment", {})
     differing = identity.environment_differences(a, b)
     for name, (golden, target) in list(found.replaced.items())[:MOST_CLASSES]:
         differing.append(f"{identity.CLASS}{name}: {golden} → {target}")
-    found.stages.append(
-        StageResult(
-            "S0", Outcome.PASS, 1, 1, notes=tuple(differing), details={"differs": differing}
-        )
-    )
+    notes, details = tuple(differing), {"differs": differing}
+    return StageResult("S0", Outcome.PASS, 1, 1, notes=notes, details=details)
 
 
 def identical(
-    baseline: Bundle, target: Bundle, pairing: Pairing, replay: Mapping[str, Any], found: Findings
-) -> None:
-    """S1: weights, buffers, batches. One failure; the others follow from it."""
-    ours, theirs = baseline.ranks[0], target.ranks[0]
-    a, b = ours.program, theirs.program
+    case: Comparison, ours: Rank, theirs: Rank, replay: Mapping[str, Any]
+) -> Iterator[Difference]:
+    """S1: weights, buffers, batches."""
+    a, b, names = ours.program, theirs.program, case.pairing.names
     watches = (ours.json("watch.json"), theirs.json("watch.json"))
-    rows = list(identity.loads(*watches, replay.get("roots", {}), Display(a)))
-    rows += identity.ties(a, b, pairing.names)
-    rows += identity.weights(a, b, pairing.names, replay.get("identity", {}))
-    rows += identity.copies(a, b, pairing.names)
+    yield from identity.loads(*watches, replay.get("roots", {}), Display(a))
+    yield from identity.ties(a, b, names)
+    measured, trained = replay.get("identity", {}), repeat_runs.find_trained(ours)
+    yield from identity.weights(a, b, names, measured, trained)
+    yield from identity.copies(a, b, names)
     trains = bool(a.get("optimisers"))
-    kinds = (a.get("environment", {}).get("devices"), b.get("environment", {}).get("devices"))
-    if len(baseline.ranks) == len(target.ranks):
-        rows += identity.batches(
-            ours, theirs, pairing.names, trains=trains, devices=kinds[0] != kinds[1]
-        )
-        rows += identity.loader_batches(a, b)
+    kinds = [side.get("environment", {}).get("devices") for side in (a, b)]
+    if case.alike:
+        devices = kinds[0] != kinds[1]
+        yield from identity.batches(ours, theirs, names, trains=trains, devices=devices)
+        yield from identity.loader_batches(a, b)
     else:
         for step in sorted(set(ours.steps) & set(theirs.steps)):
-            tables = merge_ranks(baseline.ranks, step), merge_ranks(target.ranks, step)
-            rows += identity.divided_batches(*tables, ours, pairing.names)
-    rows = alone(rows, lambda first, row: True)
-    found.rows += rows
-    found.stages.append(stage("S1", rows))
+            tables = [merge_ranks(side.ranks, step) for side in (case.baseline, case.target)]
+            yield from identity.divided_batches(*tables, ours, names)
 
 
 def judge_replay(
-    ours: Rank,
-    theirs: Rank,
-    replay: Mapping[str, Any],
-    tolerance: Tolerance,
-    pairing: Pairing,
-    found: Findings,
+    case: Comparison, ours: Rank, theirs: Rank, replay: Mapping[str, Any], found: Findings
 ) -> ModuleStage:
     """S3 and S4: modules on the baseline's inputs."""
-    table = ours.json("forced.json")
-    replayed = module_stage.judge_forced(table, replay, ours.program, theirs.program, tolerance)
-    ignored = pairing.ignored
-    judged = [j for j in replayed.rows if not matches(j.difference.module, ignored)]
+    table, view = ours.json("forced.json"), Display(ours.program)
+    replayed = module_stage.judge_forced(
+        table, replay, ours.program, theirs.program, case.tolerance
+    )
+    judged = [j for j in replayed.rows if not matches(j.difference.module, case.pairing.ignored)]
     unequal = {row.module for row in found.rows if row.status.failed}
-    in_other_mode(judged, other_modes(ours, theirs, pairing), Display(ours.program))
+    in_other_mode(judged, other_modes(ours, theirs, case.pairing), view)
     of_other_shape(judged, found)
-    judged = one_failure_per_fault(judged, unequal)
-    for item in judged:
-        if item.cause is not None:
-            found.causes[id(item.difference)] = item.cause
-        if item.lines is not None:
-            found.lines[id(item.difference)] = item.lines
+    rows = one_failure_per_fault(judged, unequal)
     for name in ("S3", "S4"):
-        rows = [item.difference for item in judged if item.difference.stage == name]
-        reason = None if table else why_not_taught(ours)
+        found.rows += [row for row in rows if row.stage == name]
+        found.reasons[name] = None if table else why_not_taught(ours)
         if table and not replayed.passes:
-            reason = "the target made no call that the baseline was taught by"
-        made = stage(name, rows, reason=reason)
-        if replayed.errors and not any(row.status.failed for row in rows):
-            made = replace(made, verdict=Outcome.INCONCLUSIVE, reason=replayed.errors[0])
-        found.stages.append(made)
-        found.rows += rows
+            found.reasons[name] = "the target made no call that the baseline was taught by"
+        if replayed.errors:
+            found.broken[name] = replayed.errors[0]
     after_module(found)
-    view = Display(ours.program)
     replayed.unlike, replayed.uncopied = module_stage.unlike_copies(table, replay, view)
     return replayed
 
@@ -203,91 +215,46 @@ def why_not_taught(ours: Rank) -> Any:
     return "the baseline kept no tensors (--stats-only, or too large)"
 
 
-def judge_the_rest(ours: Rank, theirs: Rank, alike: bool, found: Findings) -> Rest:
+def judge_the_rest(ours: Rank, theirs: Rank, alike: bool, found: Findings) -> None:
     """S4R: what the program computes outside of its models."""
-    rest = rest_stage.judge_rest(ours, theirs, alike)
-    overtaken(found, rest.rows)
-    formula = next((r for r in rest.rows if r.status.failed), None)
+    rows = rest_stage.judge_rest(ours, theirs, alike, found)
+    overtaken(found, rows)
+    formula = next((r for r in rows if r.status.failed), None)
     if formula is not None:
         # The batch differs because the program computes it otherwise, or did something else in a
         # step before; the weights because it has changed them by itself before the first call.
-        since = (formula.step or 0) + (formula.phase != "input")
-        same = [
-            r.stage == "S1"
-            and r.status.failed
-            and ((r.step or 0) >= since if is_batch(r) else changed_before_call(r, formula))
-            for r in found.rows
-        ]
-        found.rows = [
-            replace(row, status=RecordStatus.WARN, consequence_of=formula.module) if there else row
-            for row, there in zip(found.rows, same, strict=True)
-        ]
-        rows = [row for row in found.rows if row.stage == "S1"]
-        found.stages = [stage("S1", rows) if s.stage == "S1" else s for s in found.stages]
-    unequal = next((row for row in found.rows if row.stage == "S1" and row.status.failed), None)
+        at, changing = (formula.step or 0) + (formula.phase != "input"), formula
+        found.follow(
+            formula,
+            lambda row: (
+                row.stage == "S1"
+                and ((row.step or 0) >= at if is_batch(row) else changed_before_call(row, changing))
+            ),
+        )
+    unequal = found.failed("S1")
     if unequal is not None:  # other data or weights: what is computed from them differs as well
-        rest.rows = [
-            replace(row, status=RecordStatus.WARN, consequence_of=unequal.module)
-            if row.status.failed
-            else row
-            for row in rest.rows
-        ]
-    wrong = next((r for r in found.rows if r.status.failed and r.stage in ("S3", "S4")), None)
+        rows = follow(rows, unequal)
+    wrong = found.failed("S3", "S4")
     if wrong is not None:  # a value that a model keeps beside what it returns, or a choice by it
         chooses = any(rank.json("watch.json").get("chooses") for rank in (ours, theirs))
-        rest.rows = [
-            replace(row, status=RecordStatus.WARN, consequence_of=wrong.module)
-            if row.status.failed and (row.op == "given" or chosen_after(row, wrong, chooses))
-            else row
-            for row in rest.rows
-        ]
-    wrong = next((row for row in rest.rows if row.status.failed), None)
-    if wrong is not None:
-        found.explained_by(wrong, cause_of_rest(ours, theirs, wrong))
-        lines = lines_of_rest(ours, theirs, wrong)
-        if lines is not None:
-            found.lines[id(wrong)] = lines
-    reason = None
+        module = wrong
+        rows = follow(
+            rows, module, lambda row: row.op == "given" or chosen_after(row, module, chooses)
+        )
+    found.rows += [
+        replace(row, cause=cause_of_rest(ours, theirs, row)) if row.status.failed else row
+        for row in rows
+    ]
     if not ours.json("tape.json"):
         reason = "the baseline holds nothing of it: --stats-only, or an older joymigrate"
-    made = stage(rest_model.STAGE, rest.rows, reason=reason)
-    if rest.broken and made.verdict is not Outcome.FAIL:
-        made = replace(made, verdict=Outcome.INCONCLUSIVE, reason=rest.broken)
-    found.stages.append(made)
-    found.rows += rest.rows
-    return rest
+        found.reasons[rest_stage.STAGE] = reason
 
 
-def changed_before_call(weight: Difference, formula: Difference) -> bool:
-    """Whether weights that differ at a model's first call are what the program made of them in a
-    step by a formula that differs itself: a slow copy that is moved before it is asked."""
-    names = [row.module.partition(".")[0] for row in (weight, formula)]
-    whole = str(weight.op).startswith(("parameter ", "buffer "))
-    return whole and formula.phase in ("state", "optimiser") and names[0] == names[1]
-
-
-def chosen_after(row: Difference, wrong: Difference, chooses: bool) -> bool:
-    """Whether a value belongs to a step in which a model computed something wrong, or a later one,
-    of a program that `chooses` by what models return; another shape shows such a choice."""
-    later = (row.step or 0) >= (wrong.step or 0) and row.phase in ("input", "output")
-    return later and (chooses or str(row.reason).startswith("shape "))
-
-
-def judge_program(
-    ours: Rank, theirs: Rank, replay: Mapping[str, Any], found: Findings, rest: Rest
-) -> None:
+def judge_program(ours: Rank, theirs: Rank, replay: Mapping[str, Any], found: Findings) -> None:
     """Modes and schedules from the first step to the last, where nothing before explains them."""
-    rows = rest_stage.judge_log(ours, theirs, replay.get("roots", {}), rest)
+    rows = rest_stage.judge_log(ours, theirs, replay.get("roots", {}), found)
     overtaken(found, rows)
-    rows = alone(consequences(rows, found), lambda first, row: True)
-    found.rows += rows
-    if any(row.status.failed for row in rows):
-        found.stages = [
-            replace(made, verdict=Outcome.FAIL, reason=None)
-            if made.stage == rest_model.STAGE
-            else made
-            for made in found.stages
-        ]
+    found.add(keep_first(rows))
 
 
 def judge_run(
@@ -296,45 +263,51 @@ def judge_run(
     replay: Mapping[str, Any],
     alike: bool,
     found: Findings,
-    parted: float,
     limits: Judge,
-) -> watch_record.RunRows:
+) -> None:
     """S5W: every step of the run, where nothing before explains what departs."""
-    watched = watch_stage.judge_run(ours, theirs, replay.get("roots", {}), alike, limits, parted)
-    overtaken(found, watched.rows)
-    given_before(found, watched.rows)
-    watched.rows = consequences(watched.rows, found)
-    found.stages.append(stage(watch_stage.STAGE, watched.rows))
-    found.rows += watched.rows
-    return watched
+    roots = replay.get("roots", {})
+    rows = watch_stage.judge_run(ours, theirs, roots, alike, limits, found)
+    overtaken(found, rows)
+    given_before(found, rows)
+    found.add(rows)
 
 
-def judge_prints(
-    ours: Rank, theirs: Rank, watched: watch_record.RunRows, found: Findings, limits: Judge
-) -> None:
-    """S5P: printed numbers, where nothing before explains what departs."""
-    printed = printed_stage.judge_printed(ours, theirs, limits, watched)
-    watched.printed = printed.compared, printed.of
-    rows = consequences(printed.rows, found)
-    found.stages.append(stage(printed_stage.STAGE, rows))
-    found.rows += rows
-
-
-def judge_files(
-    baseline: Bundle,
-    target: Bundle,
-    watched: watch_record.RunRows,
-    found: Findings,
-    limits: Judge,
-) -> None:
-    """S5F: files that the program wrote."""
-    if not baseline.outputs:
+def join(found: Findings, other: Findings, number: int) -> None:
+    """Count the rows of another process, and keep its first failure: of those of all processes the
+    one in the earliest stage stays."""
+    found.counted += other.rows
+    found.doubts += other.doubts
+    for name, why in other.broken.items():
+        found.broken.setdefault(name, in_process(number, why))
+    failed = [row for row in other.rows if row.status.failed]
+    if not failed:
         return
-    chosen = math.isfinite(watched.chosen)
-    files = files_stage.judge_files(baseline.outputs, target.outputs, limits, chosen)
-    watched.files = files.compared, files.of
-    watched.uncovered += files.uncovered
-    watched.doubts += [row for row in files.rows if row.reason == watch_stage.CHOSEN]
-    rows = consequences(files.rows, found)
-    found.stages.append(stage(files_stage.STAGE, rows))
-    found.rows += rows
+    wrong = min(failed, key=lambda row: (row.stage, row.order))
+    cause = wrong.cause
+    if cause.words is not None:
+        cause = cause._replace(words=in_process(number, cause.words))
+    wrong = replace(wrong, reason=in_process(number, wrong.reason or wrong.metric), cause=cause)
+    mine = [row.stage for row in found.rows if row.status.failed]
+    if mine and min(mine) <= wrong.stage:
+        found.add([wrong])
+    else:
+        found.follow(wrong)
+        found.rows.append(wrong)
+
+
+def left_out(
+    elsewhere: list[tuple[int, dict[str, Any]]], left: tuple[Mapping[str, Any], ...]
+) -> Iterator[dict[str, Any]]:
+    """What is not covered of the other processes and not of the first (`left`): each once."""
+    known = {(item["what"], str(item["reason"])) for item in left}
+    for number, item in elsewhere:
+        key = item["what"], str(item["reason"])
+        if key not in known:
+            known.add(key)
+            yield {**item, "reason": in_process(number, item["reason"])}
+
+
+def in_process(number: int, reason: Any) -> Text:
+    """Words for what is so in one process."""
+    return Text("in process {number}: {reason}", number=number, reason=reason)

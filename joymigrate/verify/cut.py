@@ -1,11 +1,12 @@
-"""One value at the edge of a module call, as a bundle stores it."""
+"""One value at the edge of a module call, as a pass makes it and a bundle stores it."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 
-class Cut(NamedTuple):
+@dataclass(slots=True)
+class Cut:
     """Where the value stands, whose code made it, and how far the baseline itself was off.
 
     `error32` and `error` are the baseline's relative L2 errors against float64, in float32 and in
@@ -21,11 +22,11 @@ class Cut(NamedTuple):
     order: int
     dtype: str
     shape: list[int]
-    missing: bool  # a gradient that is None
-    content: str | None  # the tensor's hash; None when it did not fit
-    norm: float
-    error32: float
-    error: float
+    missing: bool = False  # a gradient that is None
+    content: str | None = None  # the tensor's hash; None when it did not fit
+    norm: float = 0.0
+    error32: float = 0.0
+    error: float = 0.0
 
     @property
     def key(self) -> tuple[str, int, str, str]:

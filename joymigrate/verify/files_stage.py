@@ -2,93 +2,90 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from joymigrate.language import Text
+from joymigrate.verify.findings import Findings, by_step, keep_first
 from joymigrate.verify.judge import ErrorSeries, Judge, Key
 from joymigrate.verify.model import Difference, Phase, RecordStatus
 from joymigrate.verify.text_numbers import columns, distances
-from joymigrate.verify.watch_stage import ALONE, CHOSEN, UNTOLD, first_only
+from joymigrate.verify.watch_stage import CHOSEN, is_untold, tell
 from joymigrate.verify.written_files import MOST_FILES
 
 STAGE = "S5F"
 
 
-@dataclass(slots=True)
-class WrittenFiles:
-    """What was judged of the files, and what was not."""
-
-    judge: Judge
-    chosen: bool = False  # the program may have chosen otherwise by rounding
-    rows: list[Difference] = field(default_factory=list)
-    uncovered: list[dict[str, Any]] = field(default_factory=list)
-    compared: int = 0
-    of: int = 0
-
-    def leave_out(self, name: str, reason: Any) -> None:
-        """A file that was not compared."""
-        self.uncovered.append(
-            {"what": "files", "count": 1, "reason": Text.join(": ", (name, reason))}
-        )
-
-
 def judge_files(
-    ours: Mapping[str, Any], theirs: Mapping[str, Any], judge: Judge, chosen: bool = False
-) -> WrittenFiles:
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], judge: Judge, found: Findings
+) -> list[Difference]:
     """Every file of the baseline by the target's of the same name."""
-    made = WrittenFiles(judge, chosen)
     a, b = ours.get("files", {}), theirs.get("files", {})
-    made.of = len(a)
+    found.recorded["files"] = len(a)
     matched = ours.get("matched", {})
     for name in ours.get("patterns", ()):
         if not matched.get(name, len(a)):
-            made.leave_out(name, "the baseline wrote no such file")
+            leave_out(found, name, "the baseline wrote no such file")
         elif matched.get(name, 0) > MOST_FILES:
-            made.leave_out(name, "more files than are kept")
+            leave_out(found, name, "more files than are kept")
+    made: list[Difference] = []
     for order, (name, mine) in enumerate(a.items()):
         other = b.get(name)
         if other is None and not theirs:
-            made.leave_out(name, "the target was replayed without --outputs")
-        elif other is None:
+            leave_out(found, name, "the target was replayed without --outputs")
+            continue
+        if other is None:
             old = name in theirs.get("stale", ())
             reason = "it is older than the target's run" if old else "the target does not write it"
-            made.rows.append(row(name, "", RecordStatus.FAIL, None, reason, order))
-            made.compared += 1
+            rows = [row(name, "", RecordStatus.FAIL, None, reason, order)]
         else:
-            rows = list(of_file(name, mine, other, order, made))
-            made.compared += bool(rows)
-            made.rows += rows
+            rows = list(of_file(name, mine, other, order, judge, found))
+        found.compared["files"] += bool(rows)
+        made += rows
     for name in sorted(b.keys() - a.keys()):
-        made.leave_out(name, "only the target writes it")
-    made.rows = first_only(made.rows)
-    return made
+        leave_out(found, name, "only the target writes it")
+    found.doubts += [row for row in made if row.reason == CHOSEN]
+    return keep_first(made, by_step)
+
+
+def leave_out(found: Findings, name: str, reason: Any) -> None:
+    """A file that was not compared."""
+    found.leave_out("files", 1, Text.join(": ", (name, reason)))
 
 
 def of_file(
-    name: str, mine: Mapping[str, Any], other: Mapping[str, Any], order: int, made: WrittenFiles
+    name: str,
+    mine: Mapping[str, Any],
+    other: Mapping[str, Any],
+    order: int,
+    judge: Judge,
+    found: Findings,
 ) -> Iterator[Difference]:
     """One file."""
     if mine["kind"] != other["kind"]:
         reason = Text("{golden} became {target}", golden=mine["kind"], target=other["kind"])
         yield row(name, "", RecordStatus.FAIL, None, reason, order)
     elif mine["kind"] == "arrays":
-        yield from of_arrays(name, mine["arrays"], other["arrays"], order, made)
+        yield from of_arrays(name, mine["arrays"], other["arrays"], order, judge, found)
     elif mine["kind"] == "text":
-        yield from of_text(name, mine["lines"], other["lines"], order, made)
+        yield from of_text(name, mine["lines"], other["lines"], order, judge, found)
     elif mine.get("sha256") and mine.get("sha256") == other.get("sha256"):
         yield row(name, "", RecordStatus.IDENTICAL, 0.0, None, order)
     else:
-        made.leave_out(
-            name, Text("its bytes differ, and it can't be read ({why})", why=mine["why"])
-        )
+        why = Text("its bytes differ, and it can't be read ({why})", why=mine["why"])
+        leave_out(found, name, why)
 
 
 def of_arrays(
-    name: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], order: int, made: WrittenFiles
+    name: str,
+    ours: Mapping[str, Any],
+    theirs: Mapping[str, Any],
+    order: int,
+    judge: Judge,
+    found: Findings,
 ) -> Iterator[Difference]:
     """Arrays by their names."""
     for key, mine in ours.items():
@@ -114,7 +111,7 @@ def of_arrays(
             )
             yield row(name, key, RecordStatus.FAIL, None, words, order)
         else:
-            yield from judge_distance(name, key, distance(mine, other), order, made)
+            yield from judge_distance(name, key, distance(mine, other), order, judge, found)
     for key in theirs.keys() - ours.keys():
         yield row(
             name, key, RecordStatus.WARN, None, "only the target's file has this array", order
@@ -130,7 +127,7 @@ def distance(mine: Mapping[str, Any], other: Mapping[str, Any]) -> float:
 
 
 def of_text(
-    name: str, ours: list[str], theirs: list[str], order: int, made: WrittenFiles
+    name: str, ours: list[str], theirs: list[str], order: int, judge: Judge, found: Findings
 ) -> Iterator[Difference]:
     """Text: the same words on as many lines, and numbers that agree."""
     if len(ours) != len(theirs):
@@ -145,7 +142,8 @@ def of_text(
         words = Text("the words differ {at}", at=at)
         yield row(name, "text", RecordStatus.FAIL, None, words, order)
         return
-    yield from judge_distance(name, "numbers", number_distance(ours, theirs), order, made)
+    error = number_distance(ours, theirs)
+    yield from judge_distance(name, "numbers", error, order, judge, found)
 
 
 def number_distance(ours: list[str], theirs: list[str]) -> float:
@@ -190,19 +188,14 @@ def has_number(line: str) -> bool:
 
 
 def judge_distance(
-    name: str, key: str, error: float, order: int, made: WrittenFiles
+    name: str, key: str, error: float, order: int, judge: Judge, found: Findings
 ) -> Iterator[Difference]:
     """By the distance; nothing where it can't be told."""
-    decided = made.judge.decide(("file", f"{name} {key}"), single(error))
-    if decided.at is not None:
-        status = RecordStatus.WARN if made.chosen else RecordStatus.FAIL
-        reason = CHOSEN if made.chosen else "the results differ"
-        yield row(name, key, status, error, reason, order, decided.limit)
-    elif error and decided.untold <= 0:
-        made.leave_out(name, UNTOLD if made.judge.nulls else ALONE)
-    else:
-        status = RecordStatus.IDENTICAL if error == 0 else RecordStatus.PASS
-        yield row(name, key, status, error, None, order, decided.limit)
+    series, chosen = single(error), math.isfinite(found.chosen)
+    decided = judge.decide(("file", f"{name} {key}"), series)
+    if not is_untold(judge, found, series, decided, name):
+        blank = row(name, key, RecordStatus.PASS, error, None, order)
+        yield tell(blank, decided, CHOSEN if chosen else "the results differ", chosen)
 
 
 def row(
@@ -212,17 +205,14 @@ def row(
     value: float | None,
     reason: Any,
     order: int,
-    limit: float | None = None,
 ) -> Difference:
     """One value of a file."""
     return Difference(
         module=name,
-        call=0,
         phase=Phase.OUTPUT.value,
         op=key or "file",
         metric="written",
         value=value,
-        limit=limit,
         status=status,
         stage=STAGE,
         reason=reason,

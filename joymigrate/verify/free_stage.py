@@ -11,22 +11,12 @@ from joymigrate.verify import free
 from joymigrate.verify.bundle import Bundle, Rank
 from joymigrate.verify.cause import of_operator
 from joymigrate.verify.display import Display
-from joymigrate.verify.findings import Findings, stage
-from joymigrate.verify.folding import (
-    alone,
-    consequences,
-    under_setting,
-)
-from joymigrate.verify.identity import TIE, is_too_far
+from joymigrate.verify.findings import Findings, follow, keep_first
+from joymigrate.verify.folding import under_setting
+from joymigrate.verify.identity import TIE
 from joymigrate.verify.judge import Judge
 from joymigrate.verify.merge import merge_ranks
-from joymigrate.verify.model import (
-    Cause,
-    Difference,
-    Outcome,
-    Phase,
-    RecordStatus,
-)
+from joymigrate.verify.model import Cause, Difference, Phase, RecordStatus
 from joymigrate.verify.module_stage import UNLIKE, ModuleStage
 from joymigrate.verify.optimiser_stage import OWN_UPDATE, optimisers
 from joymigrate.verify.pairing import Pairing
@@ -46,17 +36,12 @@ def steps(
     """S5: optimisers apart from noise, then free steps where nothing before explains them."""
     ours, theirs = baseline.ranks[0], target.ranks[0]
     view = Display(ours.program)
-    explained = next((row.module for row in found.rows if row.status.failed), None)
-    rows = alone(list(optimisers(ours, theirs, pairing.names)), lambda first, row: True)
-    if any(row.op == TIE and row.status.failed for row in found.rows):
-        rows = consequences(rows, found)  # an optimiser has one weight more, or one less
-    code = next((r for r in rows if r.status.failed and r.metric == "update"), None)
-    own = next((r for r in rows if r.status.failed and r.metric == OWN_UPDATE), None)
-    if own is not None:
-        found.explained_by(own, cause_of_own(theirs, own))
-    if code is not None:
-        found.explained_by(code, first_update_cause(ours, theirs, code.step or 0))
-        follow_rule(code, found)
+    wrong = found.failed()
+    explained = wrong.module if wrong is not None else None
+    rows = keep_first(list(optimisers(ours, theirs, pairing.names)))
+    if wrong is not None and any(row.op == TIE and row.status.failed for row in found.rows):
+        rows = follow(rows, wrong)  # an optimiser has one weight more, or one less
+    rows = [explain(ours, theirs, row) if row.status.failed else row for row in rows]
     setting = next((r for r in rows if r.status.failed and r.metric == "setting"), None)
     if setting is not None:
         under_setting(setting, found)
@@ -85,44 +70,30 @@ def steps(
             rows.append(culprit)
             explained = culprit.module
     found.rows += rows
-    made = stage("S5", rows, reason=reason)
+    found.reasons["S5"] = reason
     if narrowed:  # outputs that the target computes in fewer digits than the baseline
-        made = replace(made, details={"narrowed": dict(narrowed)})
+        found.details["S5"] = {"narrowed": dict(narrowed)}
+    left = missing(baseline, target)
     if not theirs.steps or not ours.steps:
-        made = replace(made, verdict=Outcome.SKIPPED, reason="no step was recorded on both sides")
-    elif made.verdict is not Outcome.FAIL and missing(baseline, target):
-        made = replace(made, verdict=Outcome.INCONCLUSIVE, reason=missing(baseline, target))
-    found.stages.append(made)
+        found.reasons["S5"] = "no step was recorded on both sides"
+    elif left is not None:
+        found.broken["S5"] = left
 
 
-def follow_rule(code: Difference, found: Findings) -> None:
-    """Weights that training made elsewhere (an average) follow from an optimiser's other rule."""
-    if any(is_too_far(row) for row in found.rows):
-        found.rows = [
-            replace(row, status=RecordStatus.WARN, consequence_of=code.module)
-            if is_too_far(row)
-            else row
-            for row in found.rows
-        ]
-        rows = [row for row in found.rows if row.stage == "S1"]
-        found.stages = [stage("S1", rows) if s.stage == "S1" else s for s in found.stages]
-
-
-def first_update_cause(ours: Rank, theirs: Rank, step: int) -> Cause | None:
-    """What explains the first wrong update of a step's optimisers."""
-    a, b = (rank.facts(step).get("optimisers", []) for rank in (ours, theirs))
-    causes = (cause_of_update(mine, other) for mine, other in zip(a, b, strict=False))
-    return next((cause for cause in causes if cause is not None), None)
-
-
-def cause_of_own(theirs: Rank, row: Difference) -> Cause | None:
-    """The operator that makes a weight's update wrong on this device."""
-    held = theirs.facts(row.step or 0).get("optimisers", [])
-    known = (one.get("own", {}).get("operator") for one in held)
-    facts = next((operator for operator in known if operator), None)
-    if facts is not None:
-        return of_operator(facts)
-    return Cause("arithmetic of the device", row.reason, "experiment")
+def explain(ours: Rank, theirs: Rank, row: Difference) -> Difference:
+    """What is known of why an optimiser's row failed: the first difference in what its code calls,
+    or the operator that makes a weight's update wrong on this device."""
+    a, b = (rank.facts(row.step or 0).get("optimisers", []) for rank in (ours, theirs))
+    cause = None
+    if row.metric == OWN_UPDATE:
+        known = (one.get("own", {}).get("operator") for one in b)
+        facts = next((operator for operator in known if operator), None)
+        cause = Cause("arithmetic of the device", row.reason, "experiment")
+        cause = of_operator(facts) if facts is not None else cause
+    elif row.metric == "update":
+        causes = (cause_of_update(mine, other) for mine, other in zip(a, b, strict=False))
+        cause = next((cause for cause in causes if cause is not None), None)
+    return row if cause is None else replace(row, cause=cause)
 
 
 def missing(baseline: Bundle, target: Bundle) -> str | None:

@@ -23,9 +23,10 @@ from joymigrate.verify.model import (
     Outcome,
     RecordCoverage,
     RecordStatus,
-    StageResult,
     Verdict,
     number,
+    one_stage,
+    place_of,
     verdict_json,
 )
 from joymigrate.verify.tolerance import Tolerance
@@ -394,31 +395,21 @@ def verdict(
         reasons.append(
             Text("only {paired} of {total} prompts are in both files", paired=paired, total=total)
         )
-    reason = Text.join("; ", reasons) if reasons else None
     first = next((r for r in reversed(records) if r.status is RecordStatus.FAIL), None)
-    found = Verdict(
-        outcome, STAGE, parting(first, figures) if outcome is Outcome.FAIL else None, coverage,
-        tuple(records), (StageResult(STAGE, outcome, paired, total, reason=reason),), reason=reason,
-    )  # fmt: skip
+    place = parting(first, figures)
+    found = one_stage(STAGE, outcome, coverage, records, place, reasons)
     return found, {**verdict_json(found), "generation": as_json(figures, noise, paired)}
 
 
-def parting(record: Difference | None, figures: ForcedFigures) -> FirstDivergence:
+def parting(first: Difference | None, figures: ForcedFigures) -> FirstDivergence:
     """Where the outputs part: the metric, and the earliest example."""
-    where = figures.examples[0] if figures.examples else None
-    text = (
-        Text("prompt {id} after {prefix} tokens", id=where["id"], prefix=where["prefix"])
-        if where
-        else None
-    )
-    if record is None:
-        return FirstDivergence(
-            "generation", None, None, None, "log-probability", math.inf, None, STAGE
-        )
-    return FirstDivergence(
-        "generation", None, None, None, record.metric, record.value, record.limit, STAGE,
-        evidence=text, cause=record.reason,
-    )  # fmt: skip
+    if first is None:
+        first = record("log-probability", math.inf, math.inf, RecordStatus.FAIL)
+    where = next(iter(figures.examples), None)
+    if where is None:
+        return place_of(first, cause=first.reason)
+    text = Text("prompt {id} after {prefix} tokens", id=where["id"], prefix=where["prefix"])
+    return place_of(first, cause=first.reason, evidence=text)
 
 
 def as_json(figures: ForcedFigures, noise: ForcedFigures | None, prompts: int) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,14 +15,6 @@ from joymigrate.verify.growth import Growth
 from joymigrate.verify.model import Difference, RecordStatus
 from joymigrate.verify.tolerance import ROUNDED_LAST
 
-Finding = tuple[RecordStatus, float | None, Any]
-# Of weights that training has made: times the trained model's own drift; and how far a copy may lie
-# from its model, against the baseline's. Chosen by us; a clean average of a drifting run is at 1.
-DRIFT, LAG = 3.0, 1.5
-BEYOND = 0.25  # of the trained weights' norm: beyond it, a distance tells nothing
-NOW = "the weights of {source} at this moment, which training has moved"
-BASELINE_ALONE = "in the baseline these are the weights of {source} at this moment"
-TARGET_ALONE = "these are the weights of {source} at this moment, in the baseline they are not"
 GROWS = "departs by rounding first, and grows: it may follow from the program's own results"
 LOADED = "loaded state"  # of a model that was called before
 TIE = "shared weight"
@@ -31,10 +23,7 @@ TIED_HERE = "{one} and {other} are one tensor here, and two in the baseline"
 GIVEN = "the target's loader makes other data; the program got the baseline's"
 FLAT_TENSOR = "_flat_param"  # what FSDP1 calls its flat tensor in the wrapper
 ROUNDING = 2.0**-20  # what the device computed may differ by this
-TOO_FAR = (
-    "{error} from the baseline's, where {source} has drifted by {drift}; it lies {have} from "
-    "{source}, {want} in the baseline"
-)
+MADE = "training made it: it is held to the baseline's own runs, where it is first called (S5W)"
 SHOWN = ("packages", "variables", "tf32", "matmul_precision", "deterministic", "default_dtype")
 ALSO = ("threads", "seed", "devices", "python", "machine")
 
@@ -68,8 +57,6 @@ def difference(
     """A difference of stage S1."""
     return Difference(
         module=module,
-        call=0,
-        phase=None,
         op=op,
         metric="sha256",
         value=value,
@@ -87,9 +74,11 @@ def weights(
     target: Mapping[str, Any],
     names: Mapping[str, str],
     measured: Mapping[str, Mapping[str, Any]],
+    trained: Callable[[str], bool] = lambda name: False,
 ) -> Iterator[Difference]:
     """Parameters and buffers before the first call. `names` is target's place by baseline's;
-    `measured` what the target found out about those whose bytes differ."""
+    `measured` what the target found out about those whose bytes differ; `trained`: which training
+    has made, so that no two runs have the same."""
     view = Display(program)
     theirs = target.get("weights", {})
     declared = {
@@ -98,7 +87,6 @@ def weights(
         for module in modules
         for leaf in module["params"]
     }
-    made = made_by_training(program, target, names, measured)
     for order, (name, mine) in enumerate(program.get("weights", {}).items()):
         place, leaf = owner_of(name)
         there = join_path(names.get(place, place), leaf)
@@ -122,8 +110,10 @@ def weights(
             yield difference(view(place), what, status, reason=reason, order=order)
         elif other["sha256"] == mine["sha256"] and other["dtype"] == mine["dtype"]:
             yield difference(view(place), what, RecordStatus.IDENTICAL, value=0.0, order=order)
+        elif trained(name):
+            yield difference(view(place), what, RecordStatus.UNCOMPARED, reason=MADE, order=order)
         else:
-            status, value, reason = made.get(name) or unequal(mine, other, measured.get(name))
+            status, value, reason = unequal(mine, other, measured.get(name))
             yield difference(view(place), what, status, value=value, reason=reason, order=order)
     order = len(program.get("weights", {}))
     for name, known in measured.items():
@@ -215,45 +205,6 @@ def unequal(
     return RecordStatus.FAIL, None, "the bytes differ"
 
 
-def made_by_training(
-    program: Mapping[str, Any],
-    target: Mapping[str, Any],
-    names: Mapping[str, str],
-    measured: Mapping[str, Mapping[str, Any]],
-) -> dict[str, Finding]:
-    """What is found of weights that were first seen after training had moved those that they may
-    come from (`verify.origins`): drift is not held against them, another origin is."""
-    pairs: dict[str, dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]]] = {}
-    for name, mine in program.get("origins", {}).items():
-        place, leaf = owner_of(name)
-        there = join_path(names.get(place, place), leaf)
-        other = target.get("origins", {}).get(there)
-        a, b = (side.get("weights", {}) for side in (program, target))
-        if other and name in a and there in b and a[name]["shape"] == b[there]["shape"]:
-            pairs.setdefault(name.partition(":")[0], {})[name] = (mine, other)
-    view = Display(program)
-    made: dict[str, Finding] = {}
-    for group in pairs.values():
-        source = view(next(iter(group.values()))[0]["source"].partition(":")[0] + ":")
-        apart = {}
-        for name, (mine, other) in group.items():
-            error = measured.get(name, {}).get("error")
-            if mine["same"] != other["same"]:
-                told = BASELINE_ALONE if mine["same"] else TARGET_ALONE
-                made[name] = RecordStatus.FAIL, error, Text(told, source=source)
-            elif mine["same"]:
-                made[name] = RecordStatus.PASS, error, Text(NOW, source=source)
-            else:
-                apart[name] = mine, other
-        found = of_a_step(apart, source) or by_distance(apart, measured, source)
-        made |= {
-            name: (found[0], measured.get(name, {}).get("error"), found[1])
-            for name in apart
-            if found is not None
-        }
-    return made
-
-
 def loads(
     ours: Mapping[str, Any], theirs: Mapping[str, Any], roots: Mapping[str, str], view: Display
 ) -> Iterator[Difference]:
@@ -283,77 +234,6 @@ def loads(
             want=want,
         )
         yield difference(where, what, RecordStatus.FAIL, reason=words, step=at)
-
-
-def of_a_step(
-    group: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]], source: str
-) -> tuple[RecordStatus, Any] | None:
-    """A checkpoint by the steps after which the trained model had these values, on both sides."""
-    sides: list[set[int]] = []
-    for side in (0, 1):
-        steps = [set(pair[side]["steps"]) for pair in group.values() if pair[side]["watched"]]
-        sides.append(set.intersection(*steps) if steps else set())
-    ours, theirs = sides
-    if not ours and not theirs:
-        return None
-    if ours & theirs:
-        words = Text("the weights of {source} after step {step}", source=source, step=max(ours))
-        return RecordStatus.PASS, words
-    if ours and theirs:
-        words = Text(
-            "the weights of {source} after step {have}, after step {want} in the baseline",
-            source=source,
-            have=max(theirs),
-            want=max(ours),
-        )
-        return RecordStatus.FAIL, words
-    told = "the weights of {source} after step {step} in the baseline alone"
-    if theirs:
-        told = "the weights of {source} after step {step} in the target alone"
-    return RecordStatus.FAIL, Text(told, source=source, step=max(ours or theirs))
-
-
-def is_too_far(row: Difference) -> bool:
-    """Whether weights that training has made are farther from the baseline's than it has drifted:
-    another rule of the training does that."""
-    text = row.reason
-    return isinstance(text, Text) and text.template == TOO_FAR and row.status.failed
-
-
-def by_distance(
-    group: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]],
-    measured: Mapping[str, Mapping[str, Any]],
-    source: str,
-) -> tuple[RecordStatus, Any] | None:
-    """An average, or a step that nobody has seen: as far from the baseline's as the trained models
-    are from one another, and as far from its own model as the baseline's from its own."""
-    facts = [measured[name] for name in group if name in measured]
-    if not facts or any("drift" not in fact for fact in facts):
-        return None
-    error, drift = (root_of_squares(fact[key] for fact in facts) for key in ("apart", "drift"))
-    mine, other = (root_of_squares(pair[n]["apart"] for pair in group.values()) for n in (0, 1))
-    norm = root_of_squares(pair[0]["norm"] for pair in group.values())
-    least = ROUNDING * norm
-    if not drift <= BEYOND * norm:
-        words = "made from {source}, which has drifted too far to tell: by {drift}"
-        return RecordStatus.UNCOMPARED, Text(words, source=source, drift=f"{drift:.2g}")
-    alike = max(mine, other) <= LAG * min(mine, other) + least
-    if alike and error <= DRIFT * drift + least:
-        words = "made from {source}; no farther from the baseline's than training has drifted"
-        return RecordStatus.PASS, Text(words, source=source)
-    return RecordStatus.FAIL, Text(
-        TOO_FAR,
-        error=f"{error:.2g}",
-        drift=f"{drift:.2g}",
-        have=f"{other:.2g}",
-        want=f"{mine:.2g}",
-        source=source,
-    )
-
-
-def root_of_squares(values: Iterable[float]) -> float:
-    """The norm of several parts, from theirs."""
-    return float(np.sqrt(sum(value * value for value in values)))
 
 
 def kinds(program: Mapping[str, Any], place: str) -> str | None:

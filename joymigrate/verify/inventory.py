@@ -47,14 +47,13 @@ class ModuleInventory:
         self.hashed: IdentityMap[tuple[str, str]] = IdentityMap()  # root and name of first calls
         self.shared: dict[str, str] = {}  # a later model's tensor → the same one's name before
         self.ties: dict[str, str] = {}  # a name of a tensor → its first name in the same model
-        self.known: dict[str, None] = {}  # in the order of first calls
         self.sizes: dict[str, int] = {}  # modules of a root when it was noted
-        self.origins: dict[str, dict[str, Any]] = {}  # of weights that training may have made
+        self.since: dict[str, int] = {}  # root → step of its first recorded call
 
-    def see(self, roots: ModuleNames, root: str) -> None:
+    def see(self, roots: ModuleNames, root: str, step: int) -> None:
         """Note a root's modules and hash its weights, at its first recorded call; later those that
         it got since (a constructor that calls a part of itself, adapters)."""
-        self.known[root] = None
+        self.since.setdefault(root, step)
         module = roots.modules[root]
         self.sizes[root] = size_of(module)
         noted = self.modules.setdefault(root, [])
@@ -88,7 +87,7 @@ class ModuleInventory:
 
     def is_complete(self, roots: ModuleNames, root: str) -> bool:
         """Whether a root was noted, and has as many modules as then."""
-        return root in self.known and self.sizes[root] == size_of(roots.modules[root])
+        return root in self.since and self.sizes[root] == size_of(roots.modules[root])
 
     def parameter_names(
         self, roots: ModuleNames, wanted: Iterable[torch.Tensor] = ()
@@ -132,7 +131,7 @@ class ModuleInventory:
             "weights": self.weights,
             "shared": self.shared,
             "ties": self.ties,
-            "origins": self.origins,
+            "since": self.since,
             "scalars": self.scalars,
         }
 

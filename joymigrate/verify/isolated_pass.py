@@ -8,6 +8,7 @@ all random generators are put back.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +23,7 @@ from joymigrate.language import Text
 from joymigrate.verify import layout, pytree
 from joymigrate.verify.cast_weights import Lender
 from joymigrate.verify.cloning import cast_type
+from joymigrate.verify.cut import Cut
 from joymigrate.verify.float64_mode import Float64Mode
 from joymigrate.verify.measure import relative_error
 from joymigrate.verify.mixed_precision import held_off
@@ -38,26 +40,10 @@ KEPT_AS = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 
 
 @dataclass(slots=True)
-class CutRow:
-    """One value at a cut, as the baseline stores it."""
-
-    owner: str
-    owner_call: int
-    order: int
-    dtype: str
-    shape: tuple[int, ...]
-    missing: bool = False  # a gradient that is None
-    content: str | None = None  # the tensor's hash, None when it did not fit
-    norm: float = 0.0
-    error32: float = 0.0
-    error: float = 0.0
-
-
-@dataclass(slots=True)
 class Float64Reference:
     """What the baseline's float64 pass made: rows by place, tensors by content."""
 
-    rows: dict[Key, CutRow] = field(default_factory=dict)
+    rows: dict[Key, Cut] = field(default_factory=dict)
     tensors: Mapping[str, torch.Tensor] = field(default_factory=dict)
     scalars: dict[str, Any] = field(default_factory=dict)
     draws: dict[str, Any] = field(default_factory=dict)
@@ -203,6 +189,19 @@ def always(key: Key) -> bool:
     return True
 
 
+def leaves_inference(method: Callable[..., ModuleReplay]) -> Callable[..., ModuleReplay]:
+    """Inference mode is off in a method: its tensors don't count how often they are written."""
+
+    @functools.wraps(method)
+    def work(*args: Any, **kwargs: Any) -> ModuleReplay:
+        if not torch.is_inference_mode_enabled():
+            return method(*args, **kwargs)
+        with torch.inference_mode(False), torch.no_grad():
+            return method(*args, **kwargs)
+
+    return work
+
+
 @dataclass(slots=True)
 class IsolatedPass:
     """One call of a module that is replayed: its arguments and how to run passes over copies."""
@@ -219,6 +218,7 @@ class IsolatedPass:
     gathered: frozenset[str] = frozenset()  # weights of several processes, brought together
     entered: set[str] = field(default_factory=set)  # modules that entered autocast in our passes
 
+    @leaves_inference
     def run(
         self,
         report: Callable[[CutValue], None],
@@ -233,23 +233,6 @@ class IsolatedPass:
     ) -> ModuleReplay:
         """One pass; `dtype` None is the program's own, with its autocast. `needs` tells of which
         weights the gradients are computed; `trace` notes the calls of torch."""
-        with leave_inference():
-            return self.run_counted(
-                report, dtype, device, reference, noise, gradients, needs, trace
-            )
-
-    def run_counted(
-        self,
-        report: Callable[[CutValue], None],
-        dtype: torch.dtype | None,
-        device: Any,
-        reference: Any,
-        noise: float,
-        gradients: bool,
-        needs: Callable[[Key], bool],
-        trace: bool,
-    ) -> ModuleReplay:
-        """The same, where tensors count how often they are written."""
         lender = Lender(dtype, device)
         copied = lender.clone(self.module, self.values)
         names = {key: self.rename(path) for key, path in name_modules(copied, self.path).items()}
@@ -292,16 +275,6 @@ class IsolatedPass:
         given = pytree.tensors((self.args, dict(self.kwargs)))
         values += [t.dtype for _, t in given if t.is_floating_point()]
         return all(dtype == torch.float32 for dtype in values)
-
-
-@contextlib.contextmanager
-def leave_inference() -> Iterator[None]:
-    """Inference mode off: its tensors don't count how often they are written."""
-    if not torch.is_inference_mode_enabled():
-        yield
-        return
-    with torch.inference_mode(False), torch.no_grad():
-        yield
 
 
 # Type, place, and whether autocast that a module enters by itself is held off: code that casts its
@@ -403,8 +376,8 @@ def own_errors(isolated: IsolatedPass, reference: Float64Reference) -> None:
 def store(reference: Float64Reference, tensors: TensorStore, found: CutValue, budget: int) -> None:
     """Keep one value of the reference, rounded to float32, while it fits."""
     if found.tensor is None:
-        row = CutRow(found.owner, found.owner_call, found.order, "none", (), missing=True)
-        reference.rows[found.key] = row
+        place = (*found.key, found.owner, found.owner_call, found.order)
+        reference.rows[found.key] = Cut(*place, "none", [], missing=True)
         return
     value = found.tensor.detach()
     dtype = str(value.dtype).removeprefix("torch.")
@@ -413,8 +386,8 @@ def store(reference: Float64Reference, tensors: TensorStore, found: CutValue, bu
         plain = value if value.is_floating_point() or value.is_complex() else value.double()
         wide = torch.complex128 if value.is_complex() else torch.float64
         norm = float(torch.linalg.vector_norm(plain, dtype=wide).real)
-    row = CutRow(found.owner, found.owner_call, found.order, dtype, tuple(value.shape), norm=norm)
-    reference.rows[found.key] = row
+    place = (*found.key, found.owner, found.owner_call, found.order)
+    row = reference.rows[found.key] = Cut(*place, dtype, list(value.shape), norm=norm)
     kept_as = KEPT_AS.get(value.dtype, value.dtype)
     size = value.numel() * kept_as.itemsize
     # Gradients of weights are as large as the program: they leave room for all that is small.

@@ -8,29 +8,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from joymigrate.language import Text
-from joymigrate.verify import (
-    crash,
-    free,
-)
+from joymigrate.verify import crash, free
 from joymigrate.verify.bundle import Bundle
 from joymigrate.verify.display import Display
 from joymigrate.verify.findings import Findings
 from joymigrate.verify.identity import LOADED, TIE
 from joymigrate.verify.model import (
-    Cause,
     Difference,
     FirstDivergence,
     Outcome,
     RecordCoverage,
+    StageResult,
     Verdict,
 )
 from joymigrate.verify.module_stage import UNLIKE, ModuleStage
 from joymigrate.verify.pairing import Pairing
 from joymigrate.verify.recorded_losses import losses
 from joymigrate.verify.repeat_runs import runs_of
-from joymigrate.verify.rest_model import Rest
+from joymigrate.verify.scope import KINDS
 from joymigrate.verify.tolerance import Tolerance
 from joymigrate.verify.watch_ranks import drawing
+from joymigrate.verify.watch_stage import NEW_WAY
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
@@ -44,7 +42,6 @@ def count_covered(
     pairing: Pairing,
     replayed: ModuleStage,
     tolerance: Tolerance,
-    rest: Rest,
     found: Findings,
 ) -> RecordCoverage:
     """Modules with parameters that the baseline called, and those that were compared; and how many
@@ -71,7 +68,9 @@ def count_covered(
     }
     wanted = [p for p in called if p in owners and not matches(view(p), pairing.ignored)]
     missing = [p for p in wanted if not (called[p] or p in replayed.covered)]
-    alone = not called and bool(rest.compared)  # a program without modules
+    alone = not called and any(
+        found.compared[kind] for kind in KINDS.values()
+    )  # a program without modules
     share = 1.0 - len(missing) / len(wanted) if wanted else 1.0 if called or alone else 0.0
     names = tuple(view(place) for place in missing)
     return RecordCoverage(share, compared, records, tolerance.module_coverage, names)
@@ -81,10 +80,10 @@ def judge(
     baseline: Bundle,
     target: Bundle,
     found: Findings,
+    stages: Sequence[StageResult],
     replayed: ModuleStage,
     coverage: RecordCoverage,
     exit_code: int,
-    rest: Rest,
     tolerance: Tolerance,
 ) -> Verdict:
     """Put the stages together."""
@@ -92,10 +91,10 @@ def judge(
     first = min(failed, key=lambda row: (row.stage, row.order), default=None)
     outcome = Outcome.PASS
     reason: str | None = None
-    whole = [s for s in found.stages if s.compared]
+    whole = [s for s in stages if s.compared]
     decided = whole[-1].stage if whole else None
     doubt = found.doubts[0] if found.doubts else None
-    doubts = [s for s in found.stages if s.verdict is Outcome.INCONCLUSIVE]
+    doubts = [s for s in stages if s.verdict is Outcome.INCONCLUSIVE]
     broken = crash.of(target.ranks)
     ranks = (*baseline.ranks, *target.ranks)
     recorder_errors = [e for rank in ranks for e in rank.program.get("recorder_errors", ())]
@@ -115,8 +114,8 @@ def judge(
         reason = Text("{module}: {why}", module=replayed.unlike.module, why=UNLIKE)
     elif doubts:
         outcome, decided, reason = Outcome.INCONCLUSIVE, doubts[0].stage, doubts[0].reason
-    elif rest.short is not None:
-        outcome, reason = Outcome.INCONCLUSIVE, rest.short
+    elif found.short is not None:
+        outcome, reason = Outcome.INCONCLUSIVE, found.short
     elif doubt is not None:
         outcome, decided = Outcome.INCONCLUSIVE, doubt.stage
         text = "{module}, {op}: {reason}"
@@ -143,7 +142,7 @@ def judge(
         divergence(named, found, baseline, target) if named is not None else None,
         coverage,
         tuple(found.rows),
-        tuple(found.stages),
+        tuple(stages),
         side(baseline),
         side(target),
         {"depth": found.depth, "steps": curve_points},
@@ -176,7 +175,7 @@ def divergence(
     row: Difference, found: Findings, baseline: Bundle, target: Bundle
 ) -> FirstDivergence:
     """The first failure with its cause."""
-    known = found.causes.get(id(row), Cause(None, row.reason))
+    known = row.cause
     cause, evidence, by = known.name, known.words, known.by
     if cause is None:
         cause = fact_of(row)
@@ -200,7 +199,7 @@ def divergence(
         cause=cause,
         evidence=evidence or row.reason,
         cause_by=by,
-        line=known.lines or found.lines.get(id(row)) or lines_of(row, baseline, target),
+        line=known.lines or lines_of(row, baseline, target),
     )
 
 
@@ -229,6 +228,8 @@ def fact_of(row: Difference) -> str | None:
     op, reason = str(row.op or ""), str(row.reason or "")
     if op in (TIE, LOADED):
         return "shared weights" if op == TIE else LOADED
+    if op.endswith(NEW_WAY):
+        return "other weights"
     if row.stage == "S1":
         return "other data" if "batch" in op or op.startswith("data loader") else "other weights"
     if row.phase == "loss" and row.value == math.inf:  # on one side alone

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -23,9 +23,11 @@ from joymigrate.verify.model import (
     Outcome,
     RecordCoverage,
     RecordStatus,
-    StageResult,
     Verdict,
+    as_json,
     number,
+    one_stage,
+    place_of,
     verdict_json,
 )
 from joymigrate.verify.tolerance import Tolerance
@@ -311,14 +313,10 @@ def verdict(
     allowed = limits.limit(STAGE, "mean_relative_pass")
     records = tuple(record(c, allowed) for c in found)
     notes = tuple(f"{c.name}: {note}" for c in found for note in c.notes)
-    stage = StageResult(
-        STAGE, outcome, len(loss.steps), total, reason=Text.join("; ", reasons), notes=notes
-    )
     failed = next((c for c in found if c.verdict is Outcome.FAIL), None)
-    return Verdict(
-        outcome, STAGE, divergence(failed, allowed) if failed else None, coverage, records,
-        (stage,), growth={"steps": growth(loss)}, reason=Text.join("; ", reasons),
-    )  # fmt: skip
+    place = divergence(failed, allowed) if failed is not None else None
+    growth_of = {"steps": growth(loss)}
+    return one_stage(STAGE, outcome, coverage, records, place, reasons, notes, growth=growth_of)
 
 
 def record(one: LossComparison, allowed: float) -> Difference:
@@ -333,10 +331,8 @@ def divergence(one: LossComparison, allowed: float) -> FirstDivergence:
     """The step at which the curves part."""
     step = one.first_outside
     cause = "overflow" if one.first_nonfinite is not None and step == one.first_nonfinite else None
-    return FirstDivergence(
-        one.name, None, None, None, "mean relative error", one.mean_relative, allowed, STAGE,
-        None if step is None else int(step), cause, one.reason,
-    )  # fmt: skip
+    row = replace(record(one, allowed), step=None if step is None else int(step))
+    return place_of(row, cause=cause, evidence=one.reason)
 
 
 def growth(one: LossComparison) -> list[dict[str, Any]]:
@@ -372,19 +368,5 @@ def document(
 
 def curve_json(one: LossComparison) -> dict[str, Any]:
     """The figures of one quantity."""
-    return {
-        "verdict": one.verdict.value,
-        "status": one.status.value,
-        "reason": one.reason,
-        "notes": list(one.notes),
-        "mean_relative": number(one.mean_relative),
-        "max_relative": number(one.max_relative),
-        "max_step": number(one.max_step),
-        "above": one.above,
-        "below": one.below,
-        "p_sign": one.p_sign,
-        "first_outside": one.first_outside,
-        "first_nonfinite": one.first_nonfinite,
-        "envelope": number(one.envelope),
-        "envelope_ratio": number(one.envelope_ratio),
-    }
+    figures: dict[str, Any] = as_json(one, "name", "steps", "pairs")
+    return {**figures, "envelope_ratio": number(one.envelope_ratio)}

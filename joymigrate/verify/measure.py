@@ -7,9 +7,6 @@ from typing import Any
 
 import torch
 
-from joymigrate.verify.falsifiability import independent
-
-TINY = 1e-300
 # Masks hold the lowest number of their type, which another type can't hold: it means "never".
 NEVER = 1e38
 FAR = 1e3  # times the smallest values: another kind of number
@@ -77,27 +74,8 @@ def rounding_error(target: torch.Tensor, golden: torch.Tensor) -> float:
 
 
 def signature(target: torch.Tensor, golden: torch.Tensor) -> dict[str, Any]:
-    """What tells causes apart: scale, permutation, zeros, non-finite values, a constant shift; and
-    of how many independent numbers the error is made."""
+    """What tells causes apart: how many values are not finite, or other shapes."""
     a, g = flat(target), flat(golden)
     if a.numel() != g.numel():
         return {"shapes": [list(target.shape), list(golden.shape)]}
-    found: dict[str, Any] = {
-        "nonfinite": [int((~torch.isfinite(a)).sum()), int((~torch.isfinite(g)).sum())]
-    }
-    finite = torch.isfinite(a) & torch.isfinite(g)
-    a, g = a[finite], g[finite]
-    if a.numel() == 0:
-        return found
-    norm = float(torch.linalg.vector_norm(g)) or TINY
-    error = float(torch.linalg.vector_norm(a - g)) or TINY
-    scale = float(a @ g) / (norm * norm)
-    found["values"] = independent((a - g).numpy())
-    found["scale"] = scale
-    found["after_scale"] = float(torch.linalg.vector_norm(a - scale * g)) / error
-    found["after_shift"] = float(torch.linalg.vector_norm(a - g - (a - g).mean())) / error
-    found["sorted"] = float(torch.linalg.vector_norm(a.sort().values - g.sort().values)) / error
-    found["norm_ratio"] = float(torch.linalg.vector_norm(a)) / norm
-    found["zeros"] = [float((a == 0).double().mean()), float((g == 0).double().mean())]
-    found["touched"] = float(((a - g).abs() > 1e-3 * (a - g).abs().max()).double().mean())
-    return found
+    return {"nonfinite": [int((~torch.isfinite(one)).sum()) for one in (a, g)]}

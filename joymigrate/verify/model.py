@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from typing import Any, NamedTuple
+
+from joymigrate.language import Text
 
 SCHEMA = "joymigrate.verdict/1"
 
@@ -100,6 +103,19 @@ class Record:
     order: int = 0
 
 
+class Cause(NamedTuple):
+    """Why a place is wrong. `by` is what it rests on: a diff of both sides' calls, an experiment,
+    or a fact that both sides recorded; `lines` are those of both sides' code."""
+
+    name: str | None = None
+    words: Any = None
+    by: str | None = None
+    lines: tuple[str, str] | None = None
+
+
+UNEXPLAINED = Cause()
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """Two records held against each other: the metric, its limit, and the status.
@@ -109,30 +125,21 @@ class Difference:
     """
 
     module: str
-    call: int
-    phase: str | None
-    op: str | None
-    metric: str
-    value: float | None
-    limit: float | None
-    status: RecordStatus
-    stage: str
+    call: int = 0
+    phase: str | None = None
+    op: str | None = None
+    metric: str = ""
+    value: float | None = None
+    limit: float | None = None
+    status: RecordStatus = RecordStatus.UNCOMPARED
+    stage: str = ""
     step: int | None = None
     target_error: float | None = None
     baseline_error: float | None = None
     reason: str | None = None
     consequence_of: str | None = None
     order: int = 0
-
-
-class Cause(NamedTuple):
-    """Why a place is wrong. `by` is what it rests on: a diff of both sides' calls, an experiment,
-    or a fact that both sides recorded; `lines` are those of both sides' code."""
-
-    name: str | None
-    words: Any
-    by: str | None = None
-    lines: tuple[str, str] | None = None
+    cause: Cause = UNEXPLAINED
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +225,34 @@ class Verdict:
         return self.verdict is Outcome.PASS
 
 
+def place_of(
+    record: Difference, *, cause: str | None = None, evidence: Any = None
+) -> FirstDivergence:
+    """A failed record as the place where the two sides part."""
+    return FirstDivergence(
+        record.module or None, record.call, record.phase, record.op, record.metric, record.value,
+        record.limit, record.stage, record.step, cause, evidence,
+    )  # fmt: skip
+
+
+def one_stage(
+    stage: str,
+    outcome: Outcome,
+    coverage: RecordCoverage,
+    records: Sequence[Difference],
+    first: FirstDivergence | None,
+    reasons: Sequence[Any],
+    notes: tuple[str, ...] = (),
+    **more: Any,
+) -> Verdict:
+    """The verdict of a comparison that has one stage alone."""
+    reason = Text.join("; ", reasons) if reasons else None
+    counts = Counter(record.status.value for record in records)
+    made = StageResult(stage, outcome, coverage.compared, coverage.recorded, counts, reason, notes)
+    place = first if outcome is Outcome.FAIL else None
+    return Verdict(outcome, stage, place, coverage, tuple(records), (made,), reason=reason, **more)
+
+
 def number(value: float | None) -> float | str | None:
     """A float that JSON can hold: non-finite ones as text."""
     if value is None:
@@ -226,65 +261,30 @@ def number(value: float | None) -> float | str | None:
     return value if math.isfinite(value) else str(value)
 
 
-def difference_json(difference: Difference) -> dict[str, Any]:
-    """One entry of `records`."""
-    return {
-        "stage": difference.stage,
-        "step": difference.step,
-        "module": difference.module,
-        "call": difference.call,
-        "phase": difference.phase,
-        "op": difference.op,
-        "metric": difference.metric,
-        "value": number(difference.value),
-        "limit": number(difference.limit),
-        "status": difference.status.value,
-        "target_error": number(difference.target_error),
-        "baseline_error": number(difference.baseline_error),
-        "reason": difference.reason,
-        "consequence_of": difference.consequence_of,
-    }
+def as_json(value: Any, *left_out: str) -> Any:
+    """One of these nouns as a document has it, without some of its fields."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, float):
+        return number(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        names = (one.name for one in fields(value) if one.name not in left_out)
+        return {name: as_json(getattr(value, name)) for name in names}
+    return list(value) if isinstance(value, tuple) else value
 
 
 def divergence_json(first: FirstDivergence | None) -> dict[str, Any] | None:
     """The entry `first_divergence`."""
     if first is None:
         return None
-    return {
-        "module": first.module,
-        "call": first.call,
-        "phase": first.phase,
-        "op": first.op,
-        "metric": first.metric,
-        "value": number(first.value),
-        "limit": number(first.limit),
-        "stage": first.stage,
-        "step": first.step,
-        "cause": first.cause,
-        "cause_by": first.cause_by,
-        "evidence": first.evidence,
-        "line": dict(zip(("baseline", "target"), first.line, strict=True)) if first.line else None,
-    }
-
-
-def stage_json(result: StageResult) -> dict[str, Any]:
-    """One entry of `stages`."""
-    return {
-        "stage": result.stage,
-        "title": result.title,
-        "verdict": result.verdict.value,
-        "compared": result.compared,
-        "recorded": result.recorded,
-        "counts": dict(result.counts),
-        "reason": result.reason,
-        "notes": list(result.notes),
-        "details": dict(result.details),
-    }
+    line = dict(zip(("baseline", "target"), first.line, strict=True)) if first.line else None
+    return {**as_json(first), "line": line}
 
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
     """The document `joymigrate.verdict/1`."""
-    coverage = verdict.coverage
     return {
         "schema": SCHEMA,
         "verdict": verdict.verdict.value,
@@ -292,18 +292,12 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         "reason": verdict.reason,
         "rehearsal": verdict.rehearsal,
         "first_divergence": divergence_json(verdict.first_divergence),
-        "coverage": {
-            "modules": coverage.modules,
-            "limit": coverage.limit,
-            "compared": coverage.compared,
-            "recorded": coverage.recorded,
-            "uncompared": list(coverage.uncompared),
-        },
+        "coverage": as_json(verdict.coverage),
         "covered": dict(verdict.covered),
         "uncovered": [dict(item) for item in verdict.uncovered],
-        "stages": [stage_json(stage) for stage in verdict.stages],
+        "stages": [{**as_json(stage), "title": stage.title} for stage in verdict.stages],
         "baseline": dict(verdict.baseline),
         "target": dict(verdict.target),
         "growth": dict(verdict.growth),
-        "records": [difference_json(difference) for difference in verdict.records],
+        "records": [as_json(row, "order", "cause") for row in verdict.records],
     }

@@ -27,8 +27,6 @@ class JudgedDifference:
     difference: Difference
     place: str  # root:path of the module whose code is judged
     kind: str  # its class
-    cause: Cause | None = None
-    lines: tuple[str, str] | None = None  # where the module is called
     rounding: bool = False  # may be one shortened arithmetic, which every module shows
 
 
@@ -126,12 +124,10 @@ def unlike_copies(
     place = f"{roots.get(root, root)}:{back.get(first['path'], first['path'])}"
     made = Difference(
         module=view(place),
-        call=0,
         phase=Phase.FORWARD.value,
         op=f"output {first['leaf']}".rstrip(),
         metric="witness",
         value=first["error"],
-        limit=None,
         status=RecordStatus.WARN,
         stage="S4",
         step=item["step"],
@@ -163,9 +159,10 @@ def called_otherwise(
     for item in failed[1:]:
         warned = replace(item.difference, status=RecordStatus.WARN, consequence_of=view(place))
         item.difference = warned
-    first.place, first.cause = place, None
+    first.place = place
     first.difference = replace(
         first.difference,
+        cause=Cause(lines=first.difference.cause.lines),
         module=view(place),
         phase=Phase.INPUT.value,
         op=f"input {other}",
@@ -316,8 +313,8 @@ class PassJudge:
         if error == 0:
             return RecordStatus.IDENTICAL, "error_ratio", 0.0, self.limit(cut, "ratio_pass"), None
         base = max(cut.error if self.native and cut.error else cut.error32, mine.get("own", 0.0))
-        if self.native and cut.dtype in EPSILON:
-            self.rounding.append(error / max(base, EPSILON[cut.dtype]))
+        if mine["dtype"] in EPSILON and (self.native or not self.raw["native"]):  # its own type
+            self.rounding.append(error / max(base, EPSILON[mine["dtype"]]))
         base = max(base, self.floor(cut.dtype, mine["dtype"]))
         if base == 0:
             return RecordStatus.FAIL, "mismatch", error, 0.0, "whole numbers differ"
@@ -381,12 +378,13 @@ class PassJudge:
         kind = self.kinds.get(place, cut.owner)
         made = JudgedDifference(difference, place, kind)
         if status.failed and mine is not None:
-            made.lines = self.lines(cut.owner)
-            made.cause = self.cause(place, f"{cut.owner}#{cut.owner_call}", mine, value)
+            cause = self.cause(place, f"{cut.owner}#{cut.owner_call}", mine, value)
+            cause = cause._replace(lines=cause.lines or self.lines(cut.owner))
             error = float(mine.get("error", 1.0))
-            made.rounding = "signature" in mine and is_rounding(made.cause[0], error)
-            if made.cause.name == NUMERICS:  # no more than rounding: no place is wrong
-                made.difference = replace(difference, status=RecordStatus.WARN)
+            made.rounding = "signature" in mine and is_rounding(cause.name, error)
+            if cause.name == NUMERICS:  # no more than rounding: no place is wrong
+                status = RecordStatus.WARN
+            made.difference = replace(difference, cause=cause, status=status)
         return made
 
     def cause(self, place: str, spot: str, mine: Mapping[str, Any], ratio: float | None) -> Cause:

@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.verify.findings import follow
 from joymigrate.verify.model import (
     Difference,
-    FirstDivergence,
     Outcome,
     Record,
     RecordCoverage,
     RecordStatus,
-    StageResult,
     Verdict,
+    one_stage,
+    place_of,
 )
 from joymigrate.verify.tolerance import Tolerance
 
@@ -202,32 +203,24 @@ def compare(baseline: Path, target: Path, tolerance: Tolerance, step: int | None
     missing = tuple(dict.fromkeys(r.module for r in rows if not r.status.compared))
     coverage = RecordCoverage(share, compared, len(rows), tolerance.module_coverage, missing[:50])
     failed = next((r for r in rows if r.status.failed), None)
-    reason = None
-    outcome = Outcome.PASS
+    outcome, reasons, place = Outcome.PASS, [], None
     if failed is not None:
-        outcome = Outcome.FAIL
-        reason = f"{failed.module} ({failed.phase}): {failed.metric}"
+        place = place_of(failed, evidence=failed.reason)
+        outcome, reasons = Outcome.FAIL, [f"{failed.module} ({failed.phase}): {failed.metric}"]
     elif not coverage.enough:
         outcome = Outcome.INCONCLUSIVE
-        reason = f"{compared} of {len(rows)} records are in both runs"
-    stage = StageResult(STAGE, outcome, compared, len(rows), reason=reason)
+        reasons = [f"{compared} of {len(rows)} records are in both runs"]
     depth = [
         {"module": r.module, "order": r.order, "step": step or 0, "error": r.value}
         for r in rows
         if r.op == "out" and r.value is not None and math.isfinite(r.value)
     ]
-    return Verdict(
-        outcome,
-        STAGE,
-        divergence(failed) if failed else None,
-        coverage,
-        tuple(rows),
-        (stage,),
-        {"source": ours.name},
-        {"source": theirs.name},
-        {"depth": depth},
-        reason=reason,
-    )
+    sides = [{"source": side.name} for side in (ours, theirs)]
+    growth = {"depth": depth}
+    return one_stage(
+        STAGE, outcome, coverage, rows, place, reasons,
+        baseline=sides[0], target=sides[1], growth=growth,
+    )  # fmt: skip
 
 
 def scalar_rows(ours: DumpSide, theirs: DumpSide) -> Iterator[Difference]:
@@ -334,29 +327,13 @@ def load(path: Path) -> Any:
 
 def blame_first(rows: Sequence[Difference]) -> list[Difference]:
     """The first failure stays one; those behind it are its consequences."""
-    found: list[Difference] = []
-    culprit: str | None = None
-    for one in sorted(rows, key=lambda r: r.order):
-        if not one.status.failed:
-            found.append(one)
-            continue
-        if culprit is None and one.op in INPUTS and one.op != "param":
-            # Nothing recorded made this input: the data themselves differ.
-            found.append(replace(one, reason=f"{one.reason}: an input, before any module"))
-            culprit = one.module
-            continue
-        if culprit is None:
-            culprit = one.module
-            found.append(one)
-            continue
-        found.append(replace(one, status=RecordStatus.WARN, consequence_of=culprit))
+    found = sorted(rows, key=lambda row: row.order)
+    culprit = next((row for row in found if row.status.failed), None)
+    if culprit is None:
+        return found
+    found = follow(found, culprit)
+    if culprit.op in INPUTS and culprit.op != "param":
+        # Nothing recorded made this input: the data themselves differ.
+        told = replace(culprit, reason=f"{culprit.reason}: an input, before any module")
+        found[found.index(culprit)] = told
     return found
-
-
-def divergence(one: Difference) -> FirstDivergence:
-    """The first failed record."""
-    cause = "permutation" if one.metric == "relative L2 error" and (one.value or 0) > 1 else None
-    return FirstDivergence(
-        one.module, one.call, one.phase, None, one.metric, one.value, one.limit, STAGE, one.step,
-        cause, one.reason,
-    )  # fmt: skip

@@ -77,7 +77,6 @@ def entry(
     """One difference of an optimiser."""
     return Difference(
         module=module,
-        call=0,
         phase=Phase.OPTIMISER.value,
         op=op,
         metric=metric,
@@ -256,7 +255,6 @@ def own_updates(
             status = RecordStatus.WARN if wrong_there else status
         yield Difference(
             module=module,
-            call=0,
             phase=Phase.OPTIMISER.value,
             op=op,
             metric=OWN_UPDATE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,16 +52,19 @@ def pair_roots(
 ) -> dict[str, str]:
     """By name, then by class, then by being the only one that holds weights."""
     made = dict(known)
-    theirs = [r for r in target.get("roots", []) if r["name"] not in made.values()]
     for root in baseline.get("roots", []):
-        if root["name"] in made:
-            continue
-        holds = bool(root["parameters"])
-        alike = [r for r in theirs if bool(r["parameters"]) == holds]
-        same = [r for r in alike if r["class"] == root["class"]]
-        exact = [r for r in theirs if r["name"] == root["name"]]
-        found = next(iter([*exact, *same]), None) or (alike[0] if len(alike) == 1 else None)
+        free = [r for r in target.get("roots", []) if r["name"] not in made.values()]
+        found = None if root["name"] in made else find_root(root, free)
         if found is not None:
-            made[root["name"]] = found["name"]
-            theirs.remove(found)
+            made[root["name"]] = found
     return made
+
+
+def find_root(root: Mapping[str, Any], free: Sequence[Mapping[str, Any]]) -> str | None:
+    """The root among `free` that is another side's: by name, then by class, then by being the only
+    one that holds weights, or none."""
+    alike = [r for r in free if bool(r["parameters"]) == bool(root["parameters"])]
+    same = [r for r in alike if r["class"] == root["class"]]
+    exact = [r for r in free if r["name"] == root["name"]]
+    found = next(iter([*exact, *same]), None) or (alike[0] if len(alike) == 1 else None)
+    return None if found is None else str(found["name"])

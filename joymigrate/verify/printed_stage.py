@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from joymigrate.language import Text
 from joymigrate.verify.bundle import Rank
+from joymigrate.verify.findings import Findings, by_step, keep_first
 from joymigrate.verify.judge import ErrorSeries, Judge, Key
 from joymigrate.verify.model import Difference, Phase, RecordStatus
 from joymigrate.verify.text_numbers import NumberColumn, Printed, columns, counterparts, distances
-from joymigrate.verify.watch_record import RunRows
-from joymigrate.verify.watch_stage import ALONE, CHOSEN, FARTHER, PARTED, UNTOLD, first_only
+from joymigrate.verify.watch_stage import CHOSEN, FARTHER, PARTED, is_untold, tell
 
-STAGE = "S5P"
-
-
-@dataclass(slots=True)
-class PrintedNumbers:
-    """What was judged of the printed numbers, and what was not."""
-
-    rows: list[Difference] = field(default_factory=list)
-    compared: int = 0
-    of: int = 0
+STAGE, PRINTED = "S5P", "printed"
 
 
 def observe_prints(ours: Sequence[str], theirs: Sequence[str]) -> dict[Key, ErrorSeries]:
@@ -35,61 +25,53 @@ def observe_prints(ours: Sequence[str], theirs: Sequence[str]) -> dict[Key, Erro
     }
 
 
-def judge_printed(ours: Rank, theirs: Rank, judge: Judge, watched: RunRows) -> PrintedNumbers:
+def judge_printed(ours: Rank, theirs: Rank, judge: Judge, found: Findings) -> list[Difference]:
     """Every number that the baseline printed, by the words around it."""
-    made = PrintedNumbers()
     a, b = ours.json("printed.json"), theirs.json("printed.json")
     if not a or not b:
-        return made
+        return []
     if a["left_out"]:
-        watched.leave_out("printed", a["left_out"], "more lines than are kept")
+        found.leave_out(PRINTED, a["left_out"], "more lines than are kept")
     mine, other = columns(a["lines"]), columns(b["lines"])
-    made.of = sum(len(found) for found in mine.values())
-    same, parted = counterparts(mine, other), math.isfinite(watched.end)
-    left_out = 0
+    found.recorded[PRINTED] = sum(map(len, mine.values()))
+    same, parted = counterparts(mine, other), math.isfinite(found.end)
+    missing, made = found.recorded[PRINTED], []
     for order, (column, numbers) in enumerate(mine.items()):
         there = other.get(same.get(column, column))
         if there is None or column.measures or (column.is_setting and parted):
             continue
-        rows = list(rows_of(column, numbers, there, judge, watched, order))
-        number = min(len(numbers), len(there))
-        made.compared += number if rows else 0
-        left_out += 0 if rows else number
-        made.rows += rows
-    missing = made.of - made.compared - left_out
+        row = row_of(column, numbers, there, judge, found, order)
+        missing -= min(len(numbers), len(there))
+        if row is not None:
+            found.compared[PRINTED] += min(len(numbers), len(there))
+            made.append(row)
     if missing:
         reason = "printed by one side only, or times, sizes and names of the machine"
         if parted:
             reason += ", or rates that follow a measured result"
-        watched.leave_out("printed", missing, reason)
-    watched.doubts += [row for row in made.rows if row.status is RecordStatus.WARN]
-    made.rows = first_only(made.rows)
-    return made
+        found.leave_out(PRINTED, missing, reason)
+    found.doubts += [row for row in made if row.status is RecordStatus.WARN]
+    return keep_first(made, by_step)
 
 
-def rows_of(
+def row_of(
     column: NumberColumn,
     ours: list[Printed],
     theirs: list[Printed],
     judge: Judge,
-    watched: RunRows,
+    found: Findings,
     order: int,
-) -> Iterator[Difference]:
-    """One column: PASS, FAIL, WARN where a choice may be why, or nothing where it can't be told."""
+) -> Difference | None:
+    """One column; None where it can't be told."""
     series = distances(ours, theirs)
     decided = judge.decide(column.key, series)
-    at = decided.at
-    left = sum(place >= decided.untold and error > 0 for place, error in series.points)
-    if left and at is None:
-        watched.leave_out("printed", left, UNTOLD if judge.nulls else ALONE)
-        return
-    if at is not None and math.isfinite(watched.end):
-        watched.leave_out("printed", len(series.points), PARTED)
-        return
-    status, reason = RecordStatus.PASS, None
+    if is_untold(judge, found, series, decided, PRINTED):
+        return None
+    at, reason, chosen = decided.at, None, math.isfinite(found.chosen)
+    if at is not None and math.isfinite(found.end):
+        found.leave_out(PRINTED, len(series.points), PARTED)
+        return None
     if at is not None:
-        chosen = math.isfinite(watched.chosen)
-        status = RecordStatus.WARN if chosen else RecordStatus.FAIL
         reason = Text(
             "'{line}': {have}, {want} in the baseline; {reason}",
             line=column.template[:120],
@@ -97,17 +79,14 @@ def rows_of(
             want=f"{ours[at].value:g}",
             reason=Text(CHOSEN if chosen else FARTHER),
         )
-    value = decided.value
-    yield Difference(
-        module="printed",
+    blank = Difference(
+        module=PRINTED,
         call=at or 0,
         phase=Phase.OUTPUT.value,
         op=column.words.strip()[:40],
-        metric="printed",
-        value=value if value is not None and math.isfinite(value) else None,
-        limit=decided.limit,
-        status=status,
+        metric=PRINTED,
+        status=RecordStatus.PASS,
         stage=STAGE,
-        reason=reason,
         order=order,
     )
+    return tell(blank, decided, reason, chosen)

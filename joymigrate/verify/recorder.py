@@ -36,7 +36,7 @@ from joymigrate.verify.source_lines import where
 from joymigrate.verify.step_files import StepFiles
 from joymigrate.verify.step_tape import StepTape
 from joymigrate.verify.step_values import StepValues
-from joymigrate.verify.tape_entries import storage
+from joymigrate.verify.tape_entries import is_weight, storage
 from joymigrate.verify.written_inputs import WrittenInputs
 
 LATE = 4  # from this step on, every power of two is looked at
@@ -77,6 +77,7 @@ class Recorder:
         self.fetching = False  # a loader makes a batch
         self.step = 0
         self.stepped = False
+        self.by_hand = False  # weights are updated without any of the optimisers
         self.optimisers = 0
         self.called: set[str] = set()
         self.trained: set[str] = set()
@@ -160,7 +161,7 @@ class Recorder:
         root, path = self.module_names.open(module)
         self.values.note_flat(module)
         self.inventory.changed()
-        closes = self.stepped or (not self.optimisers and root in self.called)
+        closes = self.closes(root)
         self.tape.inputs(f"{root}:{path}", module, args, kwargs, ahead=int(closes))
         if not self.called_any:  # what came before made the weights
             self.called_any = True
@@ -180,6 +181,9 @@ class Recorder:
         self.tape.leave()
         self.watch_call(f"{root}:{path}", pytree.arguments(args, kwargs))
         try:
+            if fresh and self.step != self.settings.first:  # training may have made its weights
+                with self.own_work():
+                    self.run_watch.held(root, self.step, self.module_names.modules[root])
             if self.recording:
                 with self.own_work():
                     given = self.written.before(t for _, t in pytree.tensors((args, kwargs)))
@@ -190,8 +194,6 @@ class Recorder:
                 return made
             if fresh and not self.settings.window:
                 self.see(root)
-                with self.own_work():
-                    self.run_watch.held(root, self.step, self.module_names.modules[root])
                 self.replay_call(root, path, module, args, kwargs)
             place = f"{root}:{path}"
             number = self.calls[place] = self.calls.get(place, -1) + 1
@@ -206,6 +208,16 @@ class Recorder:
         finally:
             if self.exact:
                 self.tape.enter()
+
+    def closes(self, root: str) -> bool:
+        """Whether a call of this model begins another step: after an optimiser's update, and where
+        the program updates by hand or not at all, the next call of the same model."""
+        if self.stepped or root not in self.called:
+            return self.stepped
+        if self.lossed and not (self.by_hand or self.log_of_program.updates):
+            changed = [external.tensor for external in self.tape.tape.changed.values()]
+            self.by_hand = any(map(is_weight, changed))
+        return self.by_hand or not self.optimisers
 
     def watch_call(self, place: str, given: dict[str, Any]) -> None:
         """A model's call, as it is seen in every step."""
@@ -293,17 +305,13 @@ class Recorder:
             self.run_watch.note(f"loaded {name}", self.step, number)
 
     def see(self, root: str) -> None:
-        """Note a model's modules and weights, the first time and when it grew, and what training
-        made of them."""
+        """Note a model's modules and weights, the first time and when it grew."""
         roots, kept = self.module_names, self.inventory
         if kept.is_complete(roots, root):
             return
         with self.own_work():
             roots.refresh(root)
-            kept.see(roots, root)
-            if self.step > self.settings.first:
-                found = origins.sources(roots, kept.known, kept.weights, root)
-                kept.origins |= origins.describe(roots, root, found, self.run_watch)
+            kept.see(roots, root, self.step)
 
     def replay_call(self, root: str, path: str, module: Any, args: Any, kwargs: Any) -> None:
         """Passes over copies of the module, before the call itself."""
@@ -492,17 +500,13 @@ class Recorder:
             self.tape.end_of_step()
         with self.own_work():
             self.run_watch.end_of_step(self.step, self.models(), self.is_exact(self.step))
-        if self.recording and self.worth_writing():
-            if not self.optimisers:
-                self.values.own_update()
-            self.values.buffers()
-            try:
-                self.files.flush()
-            except OSError as error:
-                self.stopped(error)
-                self.values.inputs = []
-                self.finish()
-                return
+        try:
+            self.write_step()
+        except OSError as error:
+            self.stopped(error)
+            self.values.inputs = []
+            self.finish()
+            return
         self.step += 1
         self.stepped = False
         self.called.clear()
@@ -516,6 +520,16 @@ class Recorder:
             self.tape.enter()
         else:
             self.tape.leave()
+
+    def write_step(self) -> bool:
+        """Write a recorded step as it ends; whether there was one. Raises OSError."""
+        if not (self.recording and self.worth_writing()):
+            return False
+        if not self.log_of_program.updates:
+            self.values.own_update()
+        self.values.buffers()
+        self.files.flush()
+        return True
 
     def worth_writing(self) -> bool:
         """Whether anything of this step was recorded; a program without modules has events only."""
@@ -546,12 +560,7 @@ class Recorder:
         with self.own_work():
             self.run_watch.end_of_step(self.step, self.models(), self.is_exact(self.step))
         try:
-            if self.recording and self.worth_writing():
-                if not self.optimisers:
-                    self.values.own_update()
-                self.values.buffers()
-                self.files.flush()
-            elif self.files.writer is not None and not self.broken:
+            if not self.write_step() and self.files.writer is not None and not self.broken:
                 self.files.flush_rest()
         except OSError as error:
             self.stopped(error)

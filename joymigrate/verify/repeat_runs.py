@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,7 @@ from joymigrate.verify.free import compare_step, record_key, resolution
 from joymigrate.verify.judge import ErrorSeries, Judge, Key
 from joymigrate.verify.module_stage import other_numbers
 from joymigrate.verify.printed_stage import observe_prints
-from joymigrate.verify.rest_model import UNREPEATED
-from joymigrate.verify.rest_stage import key_of
+from joymigrate.verify.rest_stage import UNREPEATED, key_of
 from joymigrate.verify.series import observe_run
 from joymigrate.verify.settings import RecordingSettings
 from joymigrate.verify.tolerance_file import JudgeLimits
@@ -113,8 +112,13 @@ def table_errors(rank: Rank, again: Rank, step: int) -> list[float | None]:
 
 def find_unrepeated(ours: Rank, again: Rank) -> dict[str, Any]:
     """What is another one for other reasons than rounding: values that events are made from and
-    plain numbers in their calls (by position), and numbers that models are called with."""
+    plain numbers in their calls (by position), and numbers that models are called with. And weights
+    that are others when their model is first called: training has made them."""
     found: dict[str, Any] = {"events": {}, "numbers": {}}
+    weights, others = (one.program.get("weights", {}) for one in (ours, again))
+    found["weights"] = sorted(
+        name for name, one in weights.items() if others.get(name, one)["sha256"] != one["sha256"]
+    )
     there = {key_of(event): event for event in again.json("tape.json").get("events", [])}
     for event in ours.json("tape.json").get("events", []):
         twin = there.get(key_of(event))
@@ -128,6 +132,15 @@ def find_unrepeated(ours: Rank, again: Rank) -> dict[str, Any]:
             key = entry["root"], entry["path"], entry["number"]
             found["numbers"][repr(key)] = sorted(numbers)
     return found
+
+
+def find_trained(rank: Rank) -> Callable[[str], bool]:
+    """Tells which weights training has made, of those that a baseline had at first calls: its other
+    runs have others; of a baseline that was run once, those of models that were called later."""
+    if runs_of(rank):
+        return set(rank.json(UNREPEATED).get("weights", ())).__contains__
+    late = {root for root, step in rank.program.get("since", {}).items() if step > rank.steps[0]}
+    return lambda name: name.partition(":")[0] in late
 
 
 def of_event(event: Mapping[str, Any], twin: Mapping[str, Any]) -> dict[str, list[int]]:

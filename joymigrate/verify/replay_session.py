@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,10 @@ import torch
 from safetensors.torch import save as save_torch
 
 from joymigrate.language import Text
-from joymigrate.verify import origins, pytree
-from joymigrate.verify.baseline import ORIGIN, Baseline
+from joymigrate.verify import pytree
+from joymigrate.verify.baseline import Baseline
 from joymigrate.verify.bundle.write import RankWriter
 from joymigrate.verify.cloning import clone_module
-from joymigrate.verify.cut import Cut
 from joymigrate.verify.evidence_pack import CASE, EVIDENCE
 from joymigrate.verify.isolated_pass import (
     Float64Reference,
@@ -104,8 +104,7 @@ class ReplaySession:
             found = self.baseline.examine(recorder, isolated, root, path, number)
             self.results += [{**item, "step": step} for item in found]
         else:
-            trained = origins.find_trained(recorder, root, path)
-            self.record(isolated, root, path, step, number, trained)
+            self.record(isolated, root, path, step, number)
         if recorder.recording and not recorder.stack and not gathered:
             isolated.values = None
             self.witness.ask(isolated, recorder.values.log)
@@ -180,7 +179,6 @@ class ReplaySession:
         path: str,
         step: int,
         number: int | str,
-        trained: dict[str, torch.Tensor],
     ) -> None:
         """The reference of one call, and with the first one the weights."""
         size = sum(p.numel() * p.element_size() for p in isolated.module.parameters())
@@ -199,8 +197,6 @@ class ReplaySession:
         if place not in self.weights:
             self.keep_weights(place, isolated.module)
             self.left -= size
-            if trained:  # what they may come from: the same bytes are kept once
-                self.weights[f"{place}{ORIGIN}"] = self.kept(trained)
         else:  # later: with the weights and buffers that are kept, as a replay has them
             begun = self.keep_written(place, isolated.module)
             held = {**self.weights[place], **begun}
@@ -320,20 +316,5 @@ def reference_json(reference: Float64Reference) -> dict[str, Any]:
         "draws": reference.draws,
         "trace": reference.trace,
         "lines": reference.lines,
-        "rows": [
-            Cut(
-                *key,
-                owner=row.owner,
-                owner_call=row.owner_call,
-                order=row.order,
-                dtype=row.dtype,
-                shape=list(row.shape),
-                missing=row.missing,
-                content=row.content,
-                norm=row.norm,
-                error32=row.error32,
-                error=row.error,
-            )
-            for key, row in reference.rows.items()
-        ],
+        "rows": [astuple(row) for row in reference.rows.values()],
     }

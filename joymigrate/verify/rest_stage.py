@@ -4,19 +4,25 @@ program. No torch."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from joymigrate.language import Text
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.display import Display
+from joymigrate.verify.findings import Findings, by_step, keep_first
 from joymigrate.verify.free import CHANGED, tell_mode
 from joymigrate.verify.model import Difference, Phase, RecordStatus
 from joymigrate.verify.optimiser_stage import unequal
 from joymigrate.verify.plateaus import SERIES
-from joymigrate.verify.rest_model import AT_A_PLATEAU, NOT_REPEATED, STAGE, UNREPEATED, Rest
 from joymigrate.verify.tolerance import ROUNDED_LAST
 
+STAGE = "S4R"
+UNREPEATED = "repeats.json"  # what another run of the baseline saw differ (`repeat_runs`)
+NOT_REPEATED = "the baseline does not repeat it: its second run made another one"
+AT_A_PLATEAU = (
+    "the rate follows a measured result that rounding has moved over the scheduler's threshold; "
+    "given the baseline's results, the scheduler does as the baseline's"
+)
 # Both sides compute in float64 from the same values: what is left is another formula.
 LIMIT = 1e-5
 # A plain number was read from a tensor and used again: it carries the run's own rounding.
@@ -41,71 +47,59 @@ PHASES = {
 }
 
 
-def judge_rest(ours: Rank, theirs: Rank, alike: bool) -> Rest:
+def judge_rest(ours: Rank, theirs: Rank, alike: bool, found: Findings) -> list[Difference]:
     """Every event of the baseline by the target's; `alike`: both have as many processes."""
     view = Display(ours.program)
     a, b = ours.json("tape.json"), theirs.json("tape.json")
     mine = {key_of(e): e for e in a.get("events", [])}
     other = {key_of(e): e for e in b.get("events", [])}
-    rest = Rest()
+    found.recorded.update(event["kind"] for event in mine.values())
     if not alike:
         for kind in sorted({key[0] for key in mine}):
-            count = sum(key[0] == kind for key in mine)
-            rest.leave_out(kind, count, "each process has its part: the sides have other numbers")
-            rest.recorded[kind] = count
-        return rest
+            why = "each process has its part: the sides have other numbers"
+            found.leave_out(kind, found.recorded[kind], why)
+        return []
     looked = set(b.get("steps", ()))
     unrepeated = ours.json(UNREPEATED).get("events", {})
+    rows: list[Difference] = []
     for order, (key, event) in enumerate(mine.items()):
-        kind = event["kind"]
-        rest.recorded[kind] = rest.recorded.get(kind, 0) + 1
-        if "index" not in event:
-            rest.leave_out(kind, 1, "the baseline was recorded by an older joymigrate")
-            continue
-        if "error" in event:
-            rest.leave_out(kind, 1, f"the baseline's calls do not run again: {event['error']}")
-            continue
         twin = other.get(key)
-        if twin is None and event["step"] not in looked:
-            rest.leave_out(kind, 1, "the target has no record of this step")
+        why = why_not_judged(event, twin, looked)
+        if why is not None:
+            found.leave_out(event["kind"], 1, why)
+            if twin is not None and "error" in twin:
+                found.broken.setdefault(STAGE, twin["error"])
             continue
-        if twin is not None and "error" in twin:
-            rest.broken = rest.broken or twin["error"]
-            rest.leave_out(kind, 1, f"the target's calls do not run again: {twin['error']}")
-            continue
-        if twin is not None and "sinks" in twin:
-            rest.leave_out(kind, 1, "two recordings: `verify replay` compares this")
-            continue
-        rest.compared[kind] = rest.compared.get(kind, 0) + 1
-        judge = EventJudge(event, twin, view, order, rest)
+        found.compared[event["kind"]] += 1
+        judge = EventJudge(event, twin, view, order, found)
         judge.unrepeated = frozenset(unrepeated.get(repr(key), {}).get("given", ()))
-        rest.rows += judge.rows()
+        rows += judge.rows()
     for key in [key for key in other if key not in mine]:
         if key[1] in a.get("steps", ()):
-            rest.rows += extra(other[key], view, len(mine), mine)
+            rows += extra(other[key], view, len(mine), mine)
     for kind, count in a.get("skipped", {}).items():
-        rest.leave_out(kind, count, "more of them in a step than are looked at")
-    rest.rows = first_only(rest.rows)
-    return rest
+        found.leave_out(kind, count, "more of them in a step than are looked at")
+    return keep_first(rows, by_step)
+
+
+def why_not_judged(
+    event: Mapping[str, Any], twin: Mapping[str, Any] | None, looked: set[int]
+) -> Any:
+    """Why an event of the baseline can't be held against the target's; None where it can."""
+    if "index" not in event:
+        return "the baseline was recorded by an older joymigrate"
+    if "error" in event:
+        return f"the baseline's calls do not run again: {event['error']}"
+    if twin is None:
+        return None if event["step"] in looked else "the target has no record of this step"
+    if "error" in twin:
+        return f"the target's calls do not run again: {twin['error']}"
+    return "two recordings: `verify replay` compares this" if "sinks" in twin else None
 
 
 def key_of(event: Mapping[str, Any]) -> tuple[str, int, int, str]:
     """Which moment of the program this is; inputs go by the model and its call."""
     return event["kind"], event["step"], event["number"], str(event.get("where", ""))
-
-
-def first_only(rows: list[Difference]) -> list[Difference]:
-    """The first failure stays; later ones follow from it, as state, results and steps go on."""
-    failed = [row for row in rows if row.status.failed]
-    if not failed:
-        return rows
-    first = min(failed, key=lambda row: (row.step or 0, row.order))
-    return [
-        replace(row, status=RecordStatus.WARN, consequence_of=first.module)
-        if row is not first and row.status.failed
-        else row
-        for row in rows
-    ]
 
 
 def extra(
@@ -124,8 +118,6 @@ def extra(
         phase=(Phase.OPTIMISER if event.get("trained") else PHASES[event["kind"]]).value,
         op=event["kind"],
         metric="events",
-        value=None,
-        limit=None,
         status=RecordStatus.FAIL,
         stage=STAGE,
         step=event["step"],
@@ -143,9 +135,9 @@ class EventJudge:
         twin: Mapping[str, Any] | None,
         view: Display,
         order: int,
-        rest: Rest,
+        found: Findings,
     ) -> None:
-        self.event, self.twin, self.view, self.rest = event, twin, view, rest
+        self.event, self.twin, self.view, self.found = event, twin, view, found
         self.order = order
         self.kind = str(event["kind"])
         self.unrepeated: frozenset[int] = frozenset()  # given values, by number
@@ -169,19 +161,20 @@ class EventJudge:
             )
             yield self.row("accumulated", RecordStatus.FAIL, None, None, reason, Phase.GRADIENTS)
         if twin.get("constants_given"):
-            self.rest.leave_out(
+            self.found.leave_out(
                 self.kind,
                 1,
                 "numbers made of what the program read are given: not how they are made",
             )
         if twin.get("alone"):
-            self.rest.leave_out(self.kind, len(twin["alone"]), "only the target reads these values")
+            why = "only the target reads these values"
+            self.found.leave_out(self.kind, len(twin["alone"]), why)
         yield from self.given()
         yield from self.flows()
         for name, theirs in event["sinks"].items():
             row = twin.get("rows", {}).get(name)
             if row is None and "alone" in twin and len(event["sinks"]) > len(twin["rows"]):
-                self.rest.leave_out(self.kind, 1, "the target reads fewer values in this step")
+                self.found.leave_out(self.kind, 1, "the target reads fewer values in this step")
             elif row is None:
                 yield self.row(name, RecordStatus.FAIL, None, None, "the target has no such value")
             else:
@@ -213,7 +206,7 @@ class EventJudge:
         """Labels and other tensors that come from elsewhere."""
         for fact in (self.twin or {}).get("given", []):
             if fact.get("missing"):
-                self.rest.leave_out(self.kind, 1, "a tensor did not fit --budget")
+                self.found.leave_out(self.kind, 1, "a tensor did not fit --budget")
             error, role = fact.get("error"), fact["role"]
             if role == "batch:loader":  # S1 and S5W compare all batches
                 continue
@@ -222,19 +215,19 @@ class EventJudge:
             if not error or (drawn and not (start and fact.get("alike") and role in DATA)):
                 continue
             if fact.get("number") in self.unrepeated:
-                self.rest.leave_out(self.kind, 1, NOT_REPEATED)
+                self.found.leave_out(self.kind, 1, NOT_REPEATED)
                 continue
             whole = fact["dtype"].startswith(("int", "uint", "bool"))
             twin = self.twin or {}
             chosen = twin.get("chosen") and self.kind in ("input", "output")
             # Data that are fed back (the states of an environment) depart by rounding, and grow.
             grows = role.startswith("made:") and not whole
-            grown = grows and self.rest.made.explains(self.event["step"], error)
+            grown = grows and self.found.made.explains(self.event["step"], error)
             grown = grown and twin.get("taken") and error > GIVEN
             untraced = twin.get("untraced") and not whole
             if role.startswith("made:") and (chosen or grown or untraced):
                 why = "made of numbers that the program read from its models' results"
-                self.rest.leave_out(self.kind, 1, why)
+                self.found.leave_out(self.kind, 1, why)
                 continue
             first = start and self.kind in ("input", "loss") and role == "other"
             first |= role.startswith("made:") or bool(fact.get("table"))
@@ -279,7 +272,7 @@ class EventJudge:
             limit = 0.0
         if untraced:
             wider = "a number read by float() or int() is used again: judged by a wider limit"
-            self.rest.leave_out(self.kind, 1, wider)
+            self.found.leave_out(self.kind, 1, wider)
         error = row["error"]
         status = RecordStatus.IDENTICAL if error == 0 else RecordStatus.PASS
         reason: str | None = None
@@ -386,11 +379,13 @@ def parting(
     return None, None
 
 
-def judge_log(ours: Rank, theirs: Rank, roots: Mapping[str, str], rest: Rest) -> list[Difference]:
+def judge_log(
+    ours: Rank, theirs: Rank, roots: Mapping[str, str], found: Findings
+) -> list[Difference]:
     """Modes of model calls and settings of optimisers, over the whole program."""
     a, b = ours.json("log.json"), theirs.json("log.json")
     if not a or not b:
-        rest.leave_out("modes", 0, "one side was recorded by an older joymigrate")
+        found.leave_out("modes", 0, "one side was recorded by an older joymigrate")
         return []
     view = Display(ours.program)
     heeding = {
@@ -398,16 +393,16 @@ def judge_log(ours: Rank, theirs: Rank, roots: Mapping[str, str], rest: Rest) ->
         for root, modules in ours.program.get("modules", {}).items()
         if any(module.get("heeds_mode", True) for module in modules)
     }
-    rows = list(modes(a["calls"], b["calls"], roots, view, rest, ours.cut))
+    rows = list(modes(a["calls"], b["calls"], roots, view, found, ours.cut))
     for row in [r for r in rows if "training mode" in str(r.reason)]:
         if row.module not in {view(f"{root}:") for root in heeding}:
-            rest.leave_out("modes", 1, "another mode, of a model whose code does not ask for it")
+            found.leave_out("modes", 1, "another mode, of a model whose code does not ask for it")
             rows.remove(row)
     watches = [rank.json("watch.json").get("series", {}) for rank in (ours, theirs)]
-    schedule = list(schedules(a, b, watches, rest))
-    before = [row for row in rows if (row.step or 0) < rest.parted]
+    schedule = list(schedules(a, b, watches, found))
+    before = [row for row in rows if (row.step or 0) < found.end]
     if len(before) < len(rows):
-        rest.leave_out("modes", len(rows) - len(before), AT_A_PLATEAU)
+        found.leave_out("modes", len(rows) - len(before), AT_A_PLATEAU)
     return [*before, *schedule]
 
 
@@ -425,19 +420,19 @@ def modes(
     theirs: list[Any],
     roots: Mapping[str, str],
     view: Display,
-    rest: Rest,
+    found: Findings,
     cut: bool = False,
 ) -> Iterator[Difference]:
     """The first run of calls that is not the baseline's. `cut`: its recording was cut short."""
     for index, (root, training, gradients, times, step) in enumerate(ours):
         if index >= len(theirs):
             left = sum(run[3] for run in ours[index:])
-            rest.leave_out("calls", left, "the target ended before them")
+            found.leave_out("calls", left, "the target ended before them")
             called = {roots.get(run[0], run[0]) for run in theirs}
             never = next((run[0] for run in ours[index:] if run[0] not in called), None)
             if never is not None:
                 text = "the target does not call {model}, which the baseline calls"
-                rest.short = Text(text, model=view(f"{never}:"))
+                found.short = Text(text, model=view(f"{never}:"))
             return
         name, mode, with_gradients, count, _ = theirs[index]
         if roots.get(name, name) != root:
@@ -459,28 +454,25 @@ def modes(
             return
         if count != times:
             if last and count < times:
-                rest.leave_out("calls", times - count, "the target ended before them")
+                found.leave_out("calls", times - count, "the target ended before them")
             elif cut and count > times and index == len(ours) - 1:
-                rest.leave_out("calls", count - times, "the baseline was cut short before them")
+                found.leave_out("calls", count - times, "the baseline was cut short before them")
             elif gradients and training:
                 words = Text("{count} calls, {times} in the baseline", count=count, times=times)
                 yield mode_row(view(root + ":"), step, words)
                 return
             else:
                 reason = "a run of calls without training has another length"
-                rest.leave_out("calls", abs(times - count), reason)
+                found.leave_out("calls", abs(times - count), reason)
 
 
 def mode_row(module: str, step: int, reason: Any) -> Difference:
     """A call in another mode."""
     return Difference(
         module=module,
-        call=0,
         phase=Phase.MODE.value,
         op="mode",
         metric="mode",
-        value=None,
-        limit=None,
         status=RecordStatus.FAIL,
         stage=STAGE,
         step=step,
@@ -489,7 +481,10 @@ def mode_row(module: str, step: int, reason: Any) -> Difference:
 
 
 def schedules(
-    a: Mapping[str, Any], b: Mapping[str, Any], watches: Sequence[Mapping[str, Any]], rest: Rest
+    a: Mapping[str, Any],
+    b: Mapping[str, Any],
+    watches: Sequence[Mapping[str, Any]],
+    found: Findings,
 ) -> Iterator[Difference]:
     """Settings that every update steps with. `watches` are both sides' series of every step."""
     for key, updates in a["updates"].items():
@@ -497,15 +492,15 @@ def schedules(
         index = int(key.rpartition(" ")[2])
         twin = next((k for k in b["updates"] if int(k.rpartition(" ")[2]) == index), None)
         if twin is None:
-            rest.leave_out("updates", updates + 1, "the target makes no such optimiser")
+            found.leave_out("updates", updates + 1, "the target makes no such optimiser")
             continue
         other = {n: groups for k, n, groups in b["settings"] if k == twin}
         end = min(updates, b["updates"][twin])
         if end < updates:
-            rest.leave_out("updates", updates - end, "the target ended before them")
+            found.leave_out("updates", updates - end, "the target ended before them")
             if b.get("backward", 0) < a.get("backward", 0):  # a scaler may leave updates out
                 text = "the target ended after {have} of the baseline's {want} updates"
-                rest.short = rest.short or Text(text, have=end + 1, want=updates + 1)
+                found.short = found.short or Text(text, have=end + 1, want=updates + 1)
         one: Any = None
         two: Any = None
         for number in sorted({*mine, *other}):
@@ -518,8 +513,8 @@ def schedules(
                 if wrong == ["lr"]:
                     step, measured = parting(watches, (key, twin), number)
                 if step is not None:
-                    rest.parted = min(rest.parted, step)
-                    rest.leave_out("schedule", end - number + 1, AT_A_PLATEAU)
+                    found.end = min(found.end, step)
+                    found.leave_out("schedule", end - number + 1, AT_A_PLATEAU)
                     end = number - 1
                 elif wrong:
                     yield Difference(

@@ -10,10 +10,10 @@ from typing import Any
 from joymigrate.language import Text
 from joymigrate.verify.align import parents
 from joymigrate.verify.bundle import Rank
+from joymigrate.verify.findings import Findings
 from joymigrate.verify.model import Outcome, RecordCoverage, StageResult, Verdict
 from joymigrate.verify.module_stage import ModuleStage
-from joymigrate.verify.rest_model import NOT_REPEATED, Rest
-from joymigrate.verify.watch_record import RunRows
+from joymigrate.verify.rest_stage import NOT_REPEATED
 
 PARTS = (
     "steps",
@@ -37,13 +37,12 @@ def of(
     ours: Rank,
     theirs: Rank,
     replayed: ModuleStage,
-    rest: Rest,
     coverage: RecordCoverage,
-    watched: RunRows,
+    found: Findings,
 ) -> tuple[dict[str, dict[str, int]], tuple[dict[str, Any], ...]]:
     """(covered, uncovered) of one comparison."""
     log = ours.json("log.json")
-    left = [*rest.uncovered, *watched.uncovered]
+    left = [*found.uncovered]
     whole: dict[str, dict[str, int]] = {}
     steps = program_steps(log)
     have = [step for step in ours.steps if step in theirs.steps]
@@ -54,9 +53,8 @@ def of(
             "updates; the rest at every power of two"
         )
         left.append({"what": "steps", "count": steps - len(have), "reason": reason})
-    whole["run"] = {"compared": watched.steps, "of": watched.of}
-    whole["printed"] = dict(zip(("compared", "of"), watched.printed, strict=True))
-    whole["files"] = dict(zip(("compared", "of"), watched.files, strict=True))
+    for part in ("run", "printed", "files"):
+        whole[part] = {"compared": found.compared[part], "of": found.recorded[part]}
     wanted, there = modes_of(ours, theirs)
     whole["modes"] = {"compared": len(wanted & there), "of": len(wanted)}
     for mode in sorted(wanted - there):
@@ -65,7 +63,7 @@ def of(
     for name in coverage.uncompared:
         left.append({"what": "calls", "count": 1, "reason": f"not compared: {name}"})
     for part, kind in KINDS.items():
-        whole[part] = {"compared": rest.compared.get(kind, 0), "of": rest.recorded.get(kind, 0)}
+        whole[part] = {"compared": found.compared[kind], "of": found.recorded[kind]}
     updates = sum(number + 1 for number in log.get("updates", {}).values())
     there_too = sum(number + 1 for number in theirs.json("log.json").get("updates", {}).values())
     whole["update"] = {"compared": min(updates, there_too), "of": updates}

@@ -26,7 +26,7 @@ from joymigrate.verify.constants import given_constants
 from joymigrate.verify.evidence_pack import REST_CASE, REST_EVIDENCE
 from joymigrate.verify.isolated_pass import content_of
 from joymigrate.verify.rest_evidence import keep_case
-from joymigrate.verify.rest_model import UNREPEATED
+from joymigrate.verify.rest_stage import UNREPEATED, key_of
 from joymigrate.verify.state_names import names_of_state
 from joymigrate.verify.summaries import apart, summary
 from joymigrate.verify.tape import COMPARES, TAKES, Tape
@@ -345,7 +345,8 @@ class StepTape:
             for number, (name, slot) in enumerate(tape.drawn[:MOST_READS]):
                 values[f"draw {number} by {name}"] = slot
             if values:
-                self.event("output", values)
+                lines = {name: tape.read_at.get(slot.number, "") for name, slot in values.items()}
+                self.event("output", values, lines=lines)
             for number, seed in tape.seeds.found[self.noted_seeds :]:
                 self.recorder.run_watch.note(f"seed generator {number}", self.recorder.step, seed)
             self.noted_seeds = len(tape.seeds.found)
@@ -358,6 +359,7 @@ class StepTape:
         self.trained.clear()
         tape.changed.clear()
         tape.read.clear()
+        tape.read_at.clear()
         tape.drawn.clear()
         tape.choices.clear()
         tape.chosen.clear()
@@ -425,10 +427,11 @@ class StepTape:
             recorder.busy, tape.inside = busy, was
         self.events.append(entry)
 
-    def keep(
-        self, entry: dict[str, Any], slots: dict[str, TapeSlot], actual: Any, gradients: bool
-    ) -> None:
-        """The baseline's side."""
+    def describe(
+        self, entry: dict[str, Any], slots: Mapping[str, TapeSlot]
+    ) -> tuple[list[TapeEntry], list[External]]:
+        """The calls and the tensors from elsewhere that an event is made of; they are told in its
+        entry."""
         entries, outside, untraced = self.tape.needed(list(slots.values()))
         lost = self.tape.replaced(entries)
         outside = [external for external in outside if external.slot.number not in lost]
@@ -436,6 +439,13 @@ class StepTape:
         entry["trace"] = [call.told for call in entries if call.told is not None][-MOST_CALLS:]
         entry["half"] = any(e.tensor.dtype in HALF for e in outside)
         entry["narrow"] = any(call.narrow for call in entries)
+        return entries, outside
+
+    def keep(
+        self, entry: dict[str, Any], slots: dict[str, TapeSlot], actual: Any, gradients: bool
+    ) -> None:
+        """The baseline's side."""
+        entries, outside = self.describe(entry, slots)
         entry["sinks"] = {}
         if entry["kind"] == "output":
             entry["roles"] = {name: self.role_of_value(slot) for name, slot in slots.items()}
@@ -483,15 +493,9 @@ class StepTape:
     ) -> None:
         """The target's side: its own calls on the baseline's values."""
         theirs = self.event_of(entry)
-        entries, outside, untraced = self.tape.needed(list(slots.values()))
-        lost = self.tape.replaced(entries)
-        outside = [external for external in outside if external.slot.number not in lost]
-        entry["calls"], entry["untraced"] = len(entries), untraced
-        entry["trace"] = [call.told for call in entries if call.told is not None][-MOST_CALLS:]
-        entry["half"] = any(e.tensor.dtype in HALF for e in outside)
+        entries, outside = self.describe(entry, slots)
         entry["short"] = any(call.short for call in entries)
         entry["cast"] = any(call.cast for call in entries)
-        entry["narrow"] = any(call.narrow for call in entries)
         entry["chosen"] = self.recorder.run_watch.chooses
         entry["taken"] = self.recorder.run_watch.takes
         if theirs is None or "error" in theirs:
@@ -502,6 +506,7 @@ class StepTape:
             there = pair_values(theirs["roles"], roles)
             entry["alone"] = sorted(roles.keys() - there.values())
             slots = {name: slots[mine] for name, mine in there.items()}
+            entry["lines"] = {name: entry["lines"][mine] for name, mine in there.items()}
         returned = {n: theirs["returned"][n] for n in slots if n in theirs.get("returned", ())}
         values, entry["given"] = match_externals(
             self.recorder.replay_session.baseline,
@@ -569,7 +574,7 @@ class StepTape:
         ours = event.get("constants", ())
         session = self.recorder.replay_session.baseline
         told = session.rank.json(UNREPEATED).get("events", {}) if session is not None else {}
-        anew = set(told.get(repr(moment(event)), {}).get("constants", ()))
+        anew = set(told.get(repr(key_of(event)), {}).get("constants", ()))
         if event["kind"] != "output" or self.baseline is None:
             return anew
         results = [e for e in self.baseline.values() if e["kind"] == "output" and e is not event]
@@ -584,8 +589,8 @@ class StepTape:
         if self.baseline is None:
             session = self.recorder.replay_session.baseline
             events = session.rank.json("tape.json").get("events", [])
-            self.baseline = {moment(e): e for e in events}
-        return self.baseline.get(moment(entry))
+            self.baseline = {key_of(e): e for e in events}
+        return self.baseline.get(key_of(entry))
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -602,11 +607,6 @@ class StepTape:
         if self.evidence is not None:
             writer.add_json(REST_CASE, self.evidence[0])
             writer.add(REST_EVIDENCE, save_torch(self.evidence[1]))
-
-
-def moment(event: Mapping[str, Any]) -> tuple[str, int, int, str]:
-    """Which moment of the program an event is; inputs go by the model and its call."""
-    return event["kind"], event["step"], event["number"], str(event.get("where", ""))
 
 
 def pair_values(theirs: Mapping[str, str], mine: Mapping[str, str]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Concatenate, ParamSpec
 
 import torch
@@ -198,12 +198,15 @@ class StepValues:
         if not self.recorder.settings.gradients or self.copies_done:
             return
         self.copies_done = True
+        for place, leaf, parameter in self.trained_parameters():
+            if parameter.grad is not None:
+                self.log.add(place, 0, "grad", leaf, parameter.grad)
+
+    def trained_parameters(self) -> Iterator[tuple[str, str, torch.nn.Parameter]]:
+        """(place, leaf, parameter) of the models that were trained in this step."""
         for root in sorted(self.recorder.trained):
             for name, parameter in self.recorder.module_names.modules[root].named_parameters():
-                place, _, leaf = f"{root}:{name}".rpartition(".")
-                place, leaf = (place, leaf) if place else (f"{root}:", name)
-                if parameter.grad is not None:
-                    self.log.add(place, 0, "grad", leaf, parameter.grad)
+                yield *place_and_leaf(root, name), parameter
 
     @own
     def results_of(self, optimiser: Any) -> None:
@@ -235,17 +238,19 @@ class StepValues:
         """Buffers of trained models as a step ends, also those that nothing reads."""
         for root in sorted(self.recorder.trained):
             for name, buffer in self.recorder.module_names.modules[root].named_buffers():
-                place, _, leaf = f"{root}:{plain(name)}".rpartition(".")
-                place, leaf = (place, leaf) if place else (f"{root}:", plain(name))
+                place, leaf = place_and_leaf(root, plain(name))
                 self.log.add(place, 0, "buffer", leaf, buffer)
 
     @own
     def own_update(self) -> None:
         """Parameters of a program that updates them without an optimiser of torch."""
-        for root in sorted(self.recorder.trained):
-            for name, parameter in self.recorder.module_names.modules[root].named_parameters():
-                place, _, leaf = f"{root}:{name}".rpartition(".")
-                place, leaf = (place, leaf) if place else (f"{root}:", name)
-                if parameter.grad is not None and self.recorder.settings.gradients:
-                    self.log.add(place, 0, "grad", leaf, parameter.grad)
-                self.log.add(place, 0, "param", leaf, parameter)
+        for place, leaf, parameter in self.trained_parameters():
+            if parameter.grad is not None and self.recorder.settings.gradients:
+                self.log.add(place, 0, "grad", leaf, parameter.grad)
+            self.log.add(place, 0, "param", leaf, parameter)
+
+
+def place_and_leaf(root: str, name: str) -> tuple[str, str]:
+    """The module of a weight's name below a root, and what it is called there."""
+    place, _, leaf = f"{root}:{name}".rpartition(".")
+    return (place, leaf) if place else (f"{root}:", name)

@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from joymigrate.verify.call_trace import describe_call
 from joymigrate.verify.isolated_pass import default_of, exactly, keep_generators, raw_bytes
+from joymigrate.verify.source_lines import where
 from joymigrate.verify.summaries import apart, summary
 from joymigrate.verify.tables import Tables, made_before_models
 from joymigrate.verify.tape_draws import RANDOM, Seeds, drawn_by, is_draw
@@ -102,6 +103,7 @@ class Tape(TorchFunctionMode):
         self.roles: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
         self.changed: dict[int, External] = {}  # externals that the tape has changed
         self.read: list[tuple[str, TapeSlot]] = []
+        self.read_at: dict[int, str] = {}  # slot → the line of the program that read it
         self.choices: list[TapeSlot] = []  # whole numbers and truths that the program read
         self.chosen: list[int] = []  # hashes of their values
         self.compared: dict[int, int | None] = {}  # hashes of what comparisons came to, by slot
@@ -238,7 +240,7 @@ class Tape(TorchFunctionMode):
         self.read_any |= bool(given) and name in (*READS, *CHOICES)
         if name == "item" and isinstance(made, float) and given:
             if not read_by_library():
-                self.read.append(("item", self.slot(given[0])))
+                self.reads("item", self.slot(given[0]))
                 self.numbers.append(made)
             return self.number(made, func, args)
         if not outputs and not mutated:
@@ -247,7 +249,7 @@ class Tape(TorchFunctionMode):
                 if given[0].numel() <= MOST_CHOSEN:
                     self.chosen.append(zlib.crc32(raw_bytes(given[0])))
             if name in READS and given and not read_by_library():
-                self.read.append((name, self.slot(given[0])))
+                self.reads(name, self.slot(given[0]))
                 if given[0].is_floating_point() and name in ("tolist", "__float__", "__int__"):
                     self.untraced.add(self.group(given[0]))
                     self.numbers.extend(numbers_read(made))
@@ -395,7 +397,12 @@ class Tape(TorchFunctionMode):
     def show(self, how: str, slot: TapeSlot) -> None:
         """The program writes a number that it has computed: a result, while its step goes on."""
         if self.active() and slot.number in self.groups:
-            self.read.append((how, slot))
+            self.reads(how, slot)
+
+    def reads(self, how: str, slot: TapeSlot) -> None:
+        """The program reads a value as numbers."""
+        self.read.append((how, slot))
+        self.read_at.setdefault(slot.number, where())
 
     def keep(self, given: Iterable[torch.Tensor]) -> None:
         """Copy externals that the next call may change."""

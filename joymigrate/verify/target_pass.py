@@ -92,7 +92,7 @@ def judge_row(
     value = reference.value(found.key)
     if value is None:
         return made
-    if tuple(found.tensor.shape) != row.shape:
+    if list(found.tensor.shape) != row.shape:
         return made
     error = relative_error(found.tensor, value)
     made["error"] = error

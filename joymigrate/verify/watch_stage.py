@@ -17,12 +17,12 @@ from joymigrate.language import Text
 from joymigrate.verify import crash
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.display import Display
+from joymigrate.verify.findings import Findings, by_step, keep_first
 from joymigrate.verify.identity import GIVEN
 from joymigrate.verify.judge import ErrorSeries, Judge, Key, SeriesDecision
 from joymigrate.verify.model import Difference, Phase, RecordStatus
 from joymigrate.verify.series import observe_run, random_words, rename_series
 from joymigrate.verify.watch_ranks import drawing, draws_alike, whole_steps
-from joymigrate.verify.watch_record import RunRows
 
 STAGE = "S5W"
 UNTOLD = "the baseline's own runs depart here"
@@ -30,6 +30,7 @@ ALONE = "the baseline was run once: how far rounding moves it is not known"
 UNSEEDED = "it changes, and does not begin as the baseline's does: no seed, or another"
 PARTED = "the sides do not compute the same from here on"
 FARTHER = "farther from the baseline's than the baseline's own runs are from one another"
+NEW_WAY = "at a call in a new way"
 CHOSEN = "the program chooses by what its models compute, which rounding may flip"
 
 
@@ -56,8 +57,8 @@ KINDS: Mapping[str, SeriesKind] = {
     "held": SeriesKind(
         Phase.STATE,
         4,
-        "{leaf} at a call in a new way",
-        "it is changed by hand before this call, to other values",
+        f"{{leaf}} {NEW_WAY}",
+        "other values: another state is loaded, copied or averaged, or it is changed by hand",
     ),
     "result": SeriesKind(Phase.FORWARD, 5, "result {leaf}"),
     "loss": SeriesKind(Phase.LOSS, 5, "loss {leaf}"),
@@ -76,47 +77,54 @@ def judge_run(
     roots: Mapping[str, str],
     alike: bool,
     judge: Judge,
-    parted: float = math.inf,
-) -> RunRows:
+    found: Findings,
+) -> list[Difference]:
     """All series of both sides. `roots` are the baseline's names of the target's models; from the
-    step `parted` on the sides do not train at the same rate any more."""
+    step `found.end` on the sides do not train at the same rate any more."""
     a, b = ours.json("watch.json"), theirs.json("watch.json")
-    found = RunRows(end=parted)
     if not a or not b:
         found.leave_out("run", 0, "one side was recorded by an older joymigrate")
-        return found
-    found.of = a["steps"]
+        return []
+    found.recorded["run"] = a["steps"]
     if not alike:
         found.leave_out("run", a["steps"], "the sides have other numbers of processes")
-        return found
-    found.steps = min(a["steps"], b["steps"])
+        return []
+    steps = min(a["steps"], b["steps"])
     broken = [int(place["step"]) for place in map(crash.of, ([ours], [theirs])) if place]
     if broken:
         # What a step did before it broke off is not its whole work.
         a, b = (whole_steps(side, min(broken)) for side in (a, b))
-        found.steps = min(found.steps, *broken)
+        steps = min(steps, *broken)
+    found.compared["run"] = steps
     run = RunJudge(a, b, roots, Display(ours.program), judge, found)
     run.same_draws = draws_alike(ours, theirs)
     if not run.same_draws and drawing(theirs):
         found.end = 0
-        found.leave_out("run", found.steps, "its models draw other random numbers on this device")
-    found.rows = first_only(list(run.rows()))
-    found.doubts = [row for row in found.rows if row.reason == CHOSEN]
-    return found
+        found.leave_out("run", steps, "its models draw other random numbers on this device")
+    rows = list(run.rows())
+    found.doubts += [row for row in rows if row.reason == CHOSEN]
+    return keep_first(rows, by_step)
 
 
-def first_only(rows: list[Difference]) -> list[Difference]:
-    """The first failure stays; what departs after it follows from it."""
-    failed = [row for row in rows if row.status.failed]
-    if not failed:
-        return rows
-    first = min(failed, key=lambda row: (row.step or 0, row.order))
-    return [
-        replace(row, status=RecordStatus.WARN, consequence_of=first.module)
-        if row is not first and row.status.failed
-        else row
-        for row in rows
-    ]
+def is_untold(
+    judge: Judge, found: Findings, series: ErrorSeries, decided: SeriesDecision, what: Any
+) -> bool:
+    """Whether nothing can be told of a series; what can't is left out under its name."""
+    beyond = [error for at, error in series.points if at >= decided.untold]
+    if not any(beyond):
+        return False
+    found.leave_out(what, len(beyond), UNTOLD if judge.nulls else ALONE)
+    return decided.at is None
+
+
+def tell(blank: Difference, decided: SeriesDecision, reason: Any, chosen: bool) -> Difference:
+    """A series as a row: PASS, FAIL where it departs, WARN where a choice may be why. `blank` says
+    where it belongs."""
+    made = replace(blank, value=decided.value, limit=decided.limit)
+    if decided.at is None:
+        return made
+    status = RecordStatus.WARN if chosen else RecordStatus.FAIL
+    return replace(made, status=status, reason=reason)
 
 
 class RunJudge:
@@ -129,11 +137,12 @@ class RunJudge:
         roots: Mapping[str, str],
         view: Display,
         judge: Judge,
-        found: RunRows,
+        found: Findings,
     ) -> None:
         self.ours, self.theirs, self.roots = ours, theirs, roots
         self.view, self.judge, self.found = view, judge, found
         self.series = observe_run(ours, theirs, roots)
+        self.steps = found.compared["run"]
         self.same_draws = True
 
     def rows(self) -> Iterator[Difference]:
@@ -156,7 +165,7 @@ class RunJudge:
                 less = abs(len(items) - len(other))
                 self.found.leave_out(rest, less, "one side has more batches")
             if other is not None and kind == "seed":
-                often = [sum(item[0] < self.found.steps for item in one) for one in (items, other)]
+                often = [sum(item[0] < self.steps for item in one) for one in (items, other)]
                 if often[0] != often[1]:
                     why = "one side gives it another seed more often"
                     self.found.leave_out(random_words(rest), 1, why)
@@ -181,14 +190,12 @@ class RunJudge:
         return min(first, math.inf if known.at is None else known.at)
 
     def row_of(self, key: Key, series: ErrorSeries) -> Iterator[Difference]:
-        """The row of one series, and what of it can't be told."""
+        """The row of one series, where it can be told."""
         kind, name = key
         series = self.cut(kind, name, series)
         decided = self.judge.decide(key, series)
-        left = sum(at >= decided.untold for at, _ in series.points)
-        if left and any(e for at, e in series.points if at >= decided.untold):
-            why = UNTOLD if self.judge.nulls else ALONE
-            self.found.leave_out(self.words(kind, name), left, why)
+        if is_untold(self.judge, self.found, series, decided, self.words(kind, name)):
+            return
         if kind == "input" and decided.at is not None:
             self.fed_back(decided.at)
         yield self.row(kind, name, decided)
@@ -245,30 +252,23 @@ class RunJudge:
 
     def row(self, kind: str, name: str, decided: SeriesDecision) -> Difference:
         """A series: PASS, FAIL from a step on, or WARN where a choice may be why."""
-        seen = KINDS[kind]
+        seen, at = KINDS[kind], decided.at
         module, op = self.place(kind, name)
-        status, reason, at = RecordStatus.PASS, None, decided.at
-        if at is not None:
-            status, reason = RecordStatus.FAIL, self.reason(kind, name, at)
-            if at >= self.found.chosen and kind not in ("seed", "random", "batch"):
-                status, reason = RecordStatus.WARN, CHOSEN
-        phase = seen.phase
-        if kind in ("update", "growth") and at is not None and self.by_hand_in(name, at):
-            phase = Phase.STATE
-        return Difference(
+        by_hand = kind in ("update", "growth") and at is not None and self.by_hand_in(name, at)
+        blank = Difference(
             module=module,
-            call=0,
-            phase=phase.value,
+            phase=(Phase.STATE if by_hand else seen.phase).value,
             op=op,
             metric="whole run",
-            value=decided.value,
-            limit=decided.limit,
-            status=status,
+            status=RecordStatus.PASS,
             stage=STAGE,
             step=at,
-            reason=reason,
             order=seen.order,
         )
+        if at is None:
+            return tell(blank, decided, None, False)
+        chosen = at >= self.found.chosen and kind not in ("seed", "random", "batch")
+        return tell(blank, decided, CHOSEN if chosen else self.reason(kind, name, at), chosen)
 
     def reason(self, kind: str, name: str, at: int) -> Any:
         """Words for a departure."""
@@ -294,7 +294,7 @@ class RunJudge:
             side["series"].get(f"hand {name}", ()) for side in (self.ours, self.theirs)
         ]
         steps = [{int(item[0]) for item in side} for side in sides]
-        return any(step in side and len(side) <= self.found.steps / 2 for side in steps)
+        return any(step in side and len(side) <= self.steps / 2 for side in steps)
 
 
 ORDER = {kind: seen.order for kind, seen in KINDS.items()}

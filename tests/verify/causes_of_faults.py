@@ -26,32 +26,12 @@ PLACES = {
     "gradients after the backward pass": "gradients backward",
     "gradient scale": "gradients backward loss",
 }
-# Faults that multiply everything that is computed there by one number (in one step).
-SCALED = """
-loss times 1.1; padding counted; not divided by the parts; clipped lower; not clipped; norm of a bucket;
-norm without the root; not unscaled before clipping; router bias with the wrong sign; router bias faster;
-generator's sign; scaler: last part short; scaler: sum not by rows; scaler: divisor of accumulation;
-scaler: clipped before unscaling; series: clip by two; series: divided by the rows alone;
-translate: clipped by norm; queue: backward without the mean; moe: clip; moe: unscaled;
-accelerate: only the student clipped by half; Trainer: clipped lower; Trainer: not clipped;
-Trainer: padding in the divisor; series: clip after the step; stream: padding in the divisor;
-stream: divisor of the parts; ema: parts not divided; ema: clip lower; sum for mean;
-accelerate: projection clipped too; CTC summed; class weight; func: sum for mean; moe: dead rows;
-accelerate: no accumulation; queue: slow copy updated after;
-""".replace("\n", " ")
 # Differences of both sides' calls: the fault is the one place where the programs' sources differ.
 DIFFS = ("another argument", "another operator", "another type", "another shape", "other operators",
          "an operator added", "an operator left out", "reduced precision")  # fmt: skip
-# Other experiments: cause → faults.
+# Facts of modules: cause → faults.
 TRIED = {
-    "scale": SCALED,
-    "update scale": "Lion's warm-up longer; moe: factor of the shape; rate of functional SGD; func: rate; "
-    "ema: second moment late",
-    "eps or scale": "final: other heat; moe: load by tokens; serve: scale; moe: load; Trainer: rms eps",
-    "eps": "Trainer: rms eps",
-    "mask": "serve: mask of one more",
     "dropout": "graph: average in training mode; eval forgotten before the search",
-    "stale values": "",
     "shape": "",
 }
 

@@ -31,7 +31,10 @@ def rank(folder: Path, changed: dict[str, str], time: float, number: float) -> R
             ]
         },
         "forced.json": {"lessons": [{"root": "net", "path": "", "number": 0}]},
-        "program.json": {"scalars": {"net:": {"1": number, "2": 3}}},
+        "program.json": {
+            "scalars": {"net:": {"1": number, "2": 3}},
+            "weights": {name: {"sha256": changed.get(name, name)} for name in "aw"},
+        },
     }
     for name, value in files.items():
         (folder / name).write_text(json.dumps(value))
@@ -45,8 +48,9 @@ def test_values_of_the_clock_are_told_from_those_that_a_run_repeats(tmp_path: Pa
     assert find_unrepeated(one, two) == {
         "events": {key: {"given": [2], "constants": [1]}},
         "numbers": {repr(("net", "", 0)): ["1"]},
+        "weights": ["a"],
     }
-    assert find_unrepeated(one, one) == {"events": {}, "numbers": {}}
+    assert find_unrepeated(one, one) == {"events": {}, "numbers": {}, "weights": []}
 
 
 def test_another_run_begins_as_the_first_and_leaves_what_that_made(tmp_path: Path) -> None:

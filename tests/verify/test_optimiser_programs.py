@@ -196,3 +196,26 @@ def test_a_closure_may_raise_and_a_state_may_hold_values_of_no_parameter(tmp_pat
     rank = open_bundle(tmp_path / "base.jmb").ranks[0]
     (updates,) = rank.json("log.json")["updates"].values()
     assert updates == 3  # the last of four, one of which raised
+
+
+BY_HAND = """
+import torch
+torch.manual_seed(0); torch.set_num_threads(1)
+net = torch.nn.Linear(4, 2)
+unused = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(4):
+    loss = net(torch.randn(8, 4)).square().mean()
+    net.zero_grad(); loss.backward()
+    for p in net.parameters():
+        p.data -= 0.1 * p.grad
+"""
+
+
+def test_a_program_that_updates_by_hand_beside_an_optimiser_has_its_steps(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(BY_HAND)
+    made = record(tmp_path / "p.py", tmp_path / "b.jmb", runs=2)
+    assert made.ranks[0].steps == [0, 1, 2]
+    (tmp_path / "t.py").write_text(BY_HAND.replace("0.1 * p.grad", "(0.1 + (step > 1)) * p.grad"))
+    found = replay(tmp_path / "b.jmb", tmp_path / "t.py", tmp_path / "t.jmb").first_divergence
+    assert found is not None
+    assert (found.step, found.phase) == (2, "optimiser")

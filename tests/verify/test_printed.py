@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from joymigrate.verify.findings import Findings
 from joymigrate.verify.judge import Judge
 from joymigrate.verify.model import RecordStatus
 from joymigrate.verify.printed_stage import judge_printed, observe_prints
 from joymigrate.verify.text_numbers import columns, distances
 from joymigrate.verify.tolerance import Tolerance
-from joymigrate.verify.watch_record import RunRows
 
 
 class Recorded:
@@ -30,7 +30,7 @@ def verdict(ours: list[str], theirs: list[str], *others: list[str], **more: Any)
     b: Any = Recorded(*theirs)
     nulls = [observe_prints(ours, one) for one in others]
     judge = Judge(Tolerance.of(None).judge, nulls, tests=len(ours))
-    return [row.status for row in judge_printed(a, b, judge, RunRows(**more)).rows]
+    return [row.status for row in judge_printed(a, b, judge, Findings(**more))]
 
 
 def scores(values: list[float]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from joymigrate.verify import run_watch, watch_record, watch_stage
+from joymigrate.verify import run_watch, watch_stage
 from joymigrate.verify.files_stage import judge_files, observe_files
+from joymigrate.verify.findings import Findings
 from joymigrate.verify.identity import unequal
 from joymigrate.verify.judge import ErrorSeries, Judge
 from joymigrate.verify.measure import rounding_error
@@ -112,7 +114,7 @@ def watched(states: list[list[int]], **more: Any) -> dict[str, Any]:
 def judged(
     a: dict[str, Any], b: dict[str, Any], *nulls: dict[str, Any]
 ) -> tuple[list[Any], list[Any]]:
-    found = watch_record.RunRows(steps=6, of=6)
+    found = Findings(compared=Counter(run=6))
     view: Any = lambda place: place  # noqa: E731
     judge = judge_by(*(observe_run(a, one, {}) for one in nulls))
     return list(watch_stage.RunJudge(a, b, {}, view, judge, found).rows()), found.uncovered
@@ -201,7 +203,8 @@ def test_files_are_judged_by_shape_words_and_distance(tmp_path: Path) -> None:
 
     def failed(found: dict[str, Any], *nulls: dict[str, Any]) -> list[str]:
         judge = judge_by(*(observe_files(base, one) for one in nulls))
-        return [r.module for r in judge_files(base, found, judge).rows if r.status.failed]
+        rows = judge_files(base, found, judge, Findings())
+        return [r.module for r in rows if r.status.failed]
 
     assert failed(base) == []
     plain = {"accuracy": 0.5, "rows": [1, 2]}
@@ -214,15 +217,16 @@ def test_files_are_judged_by_shape_words_and_distance(tmp_path: Path) -> None:
     assert failed(written(values, {"accuracy": 0.5, "rows": [1]})) == ["result.json"]
     assert failed({**base, "files": {}}) == ["scores.npy"]  # and what follows is a warning
     judge = judge_by(observe_files(base, base))
-    doubted = judge_files(base, written(values[::-1], plain), judge, chosen=True)
-    assert [row.status for row in doubted.rows if row.module == "scores.npy"] == [RecordStatus.WARN]
+    doubted = judge_files(base, written(values[::-1], plain), judge, Findings(chosen=0))
+    assert [row.status for row in doubted if row.module == "scores.npy"] == [RecordStatus.WARN]
 
 
 def test_a_pattern_that_fits_no_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("1.0")
     kept = collect(["a.txt", "b/*"], tmp_path, 0.0)
     assert kept["matched"] == {"a.txt": 1, "b/*": 0}
-    found = judge_files(kept, kept, judge_by())
+    found = Findings()
+    judge_files(kept, kept, judge_by(), found)
     assert [str(item["reason"]) for item in found.uncovered] == [
         "b/*: the baseline wrote no such file"
     ]

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from joymigrate.language import Text
 from joymigrate.verify.model import (
     Difference,
-    FirstDivergence,
     Outcome,
     RecordCoverage,
     RecordStatus,
-    StageResult,
     Verdict,
     number,
+    one_stage,
+    place_of,
     verdict_json,
 )
 from joymigrate.verify.ops.call import ReplayCall
@@ -84,19 +83,17 @@ def verdict(rows: Sequence[Mapping[str, Any]], least: float, facts: Mapping[str,
         )
     left = tuple(facts.get("uncovered", ()))  # of what the bundle did not keep
     unseen = sum(int(item["count"]) for item in left)
-    tally = Counter(r.status.value for r in records)
-    stage = StageResult(STAGE, outcome, len(compared), len(plain), dict(tally), reason)
-    return Verdict(
-        outcome,
+    place = place_of(failed[0], cause=failed[0].reason) if failed else None
+    return one_stage(
         STAGE,
-        divergence(failed[0]) if failed else None,
+        outcome,
         coverage,
         records,
-        (stage,),
+        place,
+        [reason] if reason is not None else [],
         baseline={"device": "cpu", "precision": "float64 golden, recorded dtype as reference"},
         target={key: value for key, value in facts.items() if key not in ("total", "uncovered")},
         rehearsal=bool(facts.get("rehearsal")),
-        reason=reason,
         covered={"operators": {"compared": len(compared), "of": len(plain) + unseen}}
         if left
         else {},
@@ -135,14 +132,6 @@ def difference(one: Mapping[str, Any], order: int) -> Difference:
 def real(value: Any) -> float | None:
     """A JSON number, also a non-finite one that stands as text."""
     return None if value is None else float(value)
-
-
-def divergence(record: Difference) -> FirstDivergence:
-    """The first failed call."""
-    return FirstDivergence(
-        record.module or None, None, record.phase, record.op, record.metric, record.value,
-        record.limit, STAGE, cause=record.reason,
-    )  # fmt: skip
 
 
 def document(verdict: Verdict, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -10,13 +10,14 @@ from joymigrate.language import Text
 from joymigrate.stats import Interval
 from joymigrate.verify.model import (
     Difference,
-    FirstDivergence,
     Outcome,
     RecordCoverage,
     RecordStatus,
-    StageResult,
     Verdict,
+    as_json,
     number,
+    one_stage,
+    place_of,
     verdict_json,
 )
 from joymigrate.verify.task.compare import TaskComparison
@@ -38,17 +39,15 @@ def verdict(task: TaskComparison, *, rehearsal: bool = False) -> Verdict:
     limit = task.question.coverage
     coverage = RecordCoverage(task.coverage, task.paired, total, limit, list_uncompared(task))
     records = tuple(differences(task))
-    reason = Text.join("; ", task.reasons) if task.reasons else ""
-    stage = StageResult(STAGE, task.outcome, task.paired, total, reason=reason)
-    return Verdict(
-        task.outcome,
+    evidence = Text.join("; ", task.reasons) if task.reasons else ""
+    return one_stage(
         STAGE,
-        divergence(records[0], reason) if task.outcome is Outcome.FAIL else None,
+        task.outcome,
         coverage,
         records,
-        (stage,),
+        place_of(records[0], evidence=evidence),
+        task.reasons,
         rehearsal=rehearsal,
-        reason=reason,
         covered={"samples": {"compared": task.paired, "of": total}},
         uncovered=tuple(left_out(task)),
     )
@@ -72,14 +71,6 @@ def left_out(task: TaskComparison) -> Iterator[dict[str, Any]]:
 def document(task: TaskComparison, found: Verdict | None = None) -> dict[str, Any]:
     """`joymigrate.verdict/1` with the object `task`. `found`: its verdict, where it is known."""
     return {**verdict_json(verdict(task) if found is None else found), "task": task_json(task)}
-
-
-def divergence(record: Difference, reason: str) -> FirstDivergence:
-    """The task itself as the place where the two sides part."""
-    return FirstDivergence(
-        record.module, None, None, None, record.metric, record.value, record.limit, STAGE,
-        evidence=reason,
-    )  # fmt: skip
 
 
 def differences(task: TaskComparison) -> Iterator[Difference]:
@@ -161,16 +152,7 @@ def task_json(task: TaskComparison) -> dict[str, Any]:
         "common_prefix": task.prefix,
         **({"ranking": task.ranking} if task.ranking else {}),
         "reasons": list(task.reasons),
-        "examples": [
-            {
-                "id": one.id,
-                "change": one.change,
-                "baseline": one.baseline,
-                "target": one.target,
-                "reference": one.reference,
-            }
-            for one in task.examples
-        ],
+        "examples": [as_json(one) for one in task.examples],
     }
 
 
