@@ -404,7 +404,7 @@ def verdict(
 def parting(first: Difference | None, figures: ForcedFigures) -> FirstDivergence:
     """Where the outputs part: the metric, and the earliest example."""
     if first is None:
-        first = record("log-probability", math.inf, math.inf, RecordStatus.FAIL)
+        first = Difference("generation", metric="log-probability", value=math.inf, stage=STAGE)
     where = next(iter(figures.examples), None)
     if where is None:
         return place_of(first, cause=first.reason)

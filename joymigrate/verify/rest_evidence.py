@@ -116,7 +116,7 @@ class LoneCall:
         held = {f"x{n}": t.detach().cpu().contiguous().clone() for n, t in enumerate(self.operands)}
         made = {
             "calls": [self.line],
-            "result": f"x{len(held)}",
+            "result": f"x{len(held)}[0] if isinstance(x{len(held)}, tuple) else x{len(held)}",
             "device": device,
             "inputs": {name: ["argument", str(tensor.dtype)] for name, tensor in held.items()},
             "operator": dict(operator),
