@@ -1,4 +1,4 @@
-"""Elementwise operators: fmax, fmin, copysign, hypot, heaviside, frexp, nextafter, lcm."""
+"""Elementwise operators: fmax, fmin, copysign, hypot, frexp, nextafter, lcm."""
 
 from __future__ import annotations
 
@@ -69,13 +69,6 @@ def hypot(a: Tensor, b: Tensor) -> Tensor:
     ratio = low / torch.where(high == 0, 1, high)
     found = high * torch.sqrt(1 + ratio * ratio)
     return torch.where(torch.isinf(a) | torch.isinf(b), math.inf, found)
-
-
-@fill("heaviside heaviside_ heaviside.out", rtol=0, atol=0)
-def heaviside(x: Tensor, at_zero: Tensor) -> Tensor:
-    """0 below zero and for nan, 1 above, `at_zero` at zero."""
-    x, at_zero = common(x, at_zero)
-    return torch.where(x == 0, at_zero, (x > 0).to(x.dtype))
 
 
 @fill("lcm lcm_ lcm.out", rtol=0, atol=0)

@@ -1,8 +1,7 @@
 """The gamma family: lgamma, digamma, polygamma, the Hurwitz zeta function.
 
-lgamma(1 + z) = -log(1 + z) + z (1 - Euler) + sum (-1)^k (zeta(k) - 1) z^k / k, for |z| <= 1/2;
-a recurrence leads there from below 8.5, Stirling's series holds above, the reflection formula
-below 1/2. (NIST Handbook of Mathematical Functions, 5.5, 5.7, 5.11, 25.11.)
+Fits hold above 1/2 (lgamma) and above 0 (digamma), reflection formulas below. (NIST Handbook of
+Mathematical Functions, 5.5, 5.15, 25.11.)
 """
 
 from __future__ import annotations
@@ -13,47 +12,17 @@ import torch
 from torch import Tensor
 
 from joymigrate.run.rehearse.fill.declare import elementwise, fill, floats
+from joymigrate.run.rehearse.fill.fits import fitted
 
 EULER = 0.5772156649015329
 # Bernoulli numbers B2, B4, …
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798)
-STIRLING_FROM = 8.5
 NEGATIVE_STEPS = 256
 
 
-def zeta_less_one(k: int) -> float:
-    """zeta(k) - 1, by the Euler-Maclaurin formula from 1/12^k on."""
-    start = 12
-    total: float = math.fsum(n**-k for n in range(2, start))
-    total += start ** (1 - k) / (k - 1) + 0.5 * start**-k
-    factor = k * start ** (-k - 1) / 2
-    for order in range(1, 6):
-        total += BERNOULLI[order - 1] * factor
-        factor *= (k + 2 * order - 1) * (k + 2 * order)
-        factor /= start**2 * (2 * order + 1) * (2 * order + 2)
-    return total
-
-
-SERIES = tuple((-1) ** k * zeta_less_one(k) / k for k in range(2, 30))
-
-
-def about_two(z: Tensor) -> Tensor:
-    """lgamma(2 + z) for |z| <= 1/2."""
-    total = torch.zeros_like(z)
-    for coefficient in reversed(SERIES if z.dtype == torch.float64 else SERIES[:16]):
-        total = (total + coefficient) * z
-    return (total + (1 - EULER)) * z
-
-
-def stirling(x: Tensor) -> Tensor:
-    """lgamma for x >= 8.5. The grouping keeps x log x finite as long as lgamma is."""
-    inverse = 1 / x
-    square = inverse * inverse
-    total = torch.zeros_like(x)
-    for k in range(8, 0, -1):
-        total = total * square + BERNOULLI[k - 1] / (2 * k * (2 * k - 1))
-    main = (x - 0.5) * (torch.log(x) - 1) + (0.5 * math.log(2 * math.pi) - 0.5)
-    return torch.where(torch.isinf(x), x, main + total * inverse)
+def lgamma_by_x(x: Tensor) -> Tensor:
+    """lgamma(x) / x, finite wherever x is."""
+    return torch.lgamma(x) / x
 
 
 def sine_of_pi(x: Tensor) -> Tensor:
@@ -70,15 +39,7 @@ def lgamma(x: Tensor) -> Tensor:
     """log |gamma(x)|; inf at 0, -1, -2, … and at both infinities."""
     reflect = x < 0.5
     y = torch.where(reflect, 1 - x, x)
-    near = y.clamp(max=STIRLING_FROM)
-    steps = torch.round(near) - 2  # -1 for y in [0.5, 1.5)
-    product = torch.ones_like(near)
-    for step in range(7):
-        product = product * torch.where(steps > step, near - (step + 1), 1)
-    below = steps < 0
-    z = torch.where(below, near - 1, near - 2 - steps.clamp(min=0))
-    small = about_two(z) + torch.where(below, -torch.log1p(z.clamp(min=-0.5)), torch.log(product))
-    positive = torch.where(y < STIRLING_FROM, small, stirling(y.clamp(min=STIRLING_FROM)))
+    positive = fitted(lgamma_by_x, y, low=0.5) * y
     # log(pi / |sin|) - lgamma(1 - x); close to 0 that is lgamma(1 + x) - log |x|
     sine = torch.abs(sine_of_pi(x))
     reflected = math.log(math.pi) - torch.log(sine) - positive
@@ -96,16 +57,7 @@ def digamma(x: Tensor) -> Tensor:
     """The derivative of log gamma; -inf at +0, inf at -0, nan at negative whole numbers."""
     reflect = x < 0
     y = torch.where(reflect, 1 - x, x)
-    shifted, total = y, torch.zeros_like(y)
-    for _ in range(10):
-        low = shifted < 10
-        total = total + torch.where(low, 1 / shifted, 0)
-        shifted = torch.where(low, shifted + 1, shifted)
-    square = 1 / (shifted * shifted)
-    tail = torch.zeros_like(y)
-    for k in range(7, 0, -1):
-        tail = (tail + BERNOULLI[k - 1] / (2 * k)) * square
-    positive = torch.log(shifted) - 0.5 / shifted - tail - total
+    positive = fitted(torch.digamma, y)
     positive = torch.where(torch.isinf(y), y, positive)
     fraction = x - torch.round(x)
     whole = fraction == 0

@@ -5,33 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.fill.declare import fill, wide
+from joymigrate.run.rehearse.fill.declare import fill
 
-MEAN, SUM = 1, 2  # torch's numbers for `reduction`; 0 is none
-
-
-def reduce_loss(loss: Tensor, reduction: int) -> Tensor:
-    """The loss as `reduction` says."""
-    if reduction == MEAN:
-        return loss.mean()
-    return loss.sum() if reduction == SUM else loss
-
-
-@fill("huber_loss huber_loss.out")
-def huber_loss(x: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 1.0) -> Tensor:
-    """d^2 / 2 up to delta, then delta (|d| - delta / 2)."""
-    size = torch.abs(x - target)
-    loss = torch.where(size <= delta, 0.5 * size * size, delta * (size - 0.5 * delta))
-    return reduce_loss(loss, reduction)
-
-
-@fill("huber_loss_backward.out")
-def huber_loss_backward(
-    grad: Tensor, x: Tensor, target: Tensor, reduction: int, delta: float
-) -> Tensor:
-    """d, held within delta."""
-    scale = 1 / max(x.numel(), 1) if reduction == MEAN else 1.0
-    return (x - target).clamp(-delta, delta) * grad * scale
+MEAN = 1  # torch's number of that `reduction`
 
 
 def margins(x: Tensor, target: Tensor, margin: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -41,24 +17,6 @@ def margins(x: Tensor, target: Tensor, margin: float) -> tuple[Tensor, Tensor, T
     gap = margin - rows.gather(1, labels) + rows
     gap = gap.clamp(min=0).scatter(1, labels, 0.0)
     return rows, labels, gap
-
-
-@fill("multi_margin_loss multi_margin_loss.out")
-def multi_margin_loss(
-    x: Tensor,
-    target: Tensor,
-    p: float = 1,
-    margin: float = 1,
-    weight: Tensor | None = None,
-    reduction: int = MEAN,
-) -> Tensor:
-    """sum over j of max(0, margin - x_target + x_j)^p, over the number of classes."""
-    rows, labels, gap = margins(x, target, margin)
-    powered = gap * gap if p == 2 else gap
-    loss = powered.sum(1) / rows.shape[1]
-    if weight is not None:
-        loss = loss * weight.index_select(0, labels.flatten())
-    return reduce_loss(loss, reduction) if target.dim() else reduce_loss(loss.sum(), reduction)
 
 
 @fill("multi_margin_loss_backward multi_margin_loss_backward.grad_input")
@@ -133,29 +91,3 @@ def masked_softmax_backward(
     shown = ~mask.to(torch.bool)
     kept = torch.where(shown, grad * output, 0)
     return torch.where(shown, kept - output * kept.sum(dim, keepdim=True), 0)
-
-
-@fill("_fused_rms_norm_backward", rtol=5e-6, atol=2e-6)
-def fused_rms_norm_backward(
-    grad: Tensor,
-    x: Tensor,
-    normalized_shape: list[int],
-    rstd: Tensor,
-    weight: Tensor | None,
-    output_mask: list[bool],
-) -> tuple[Tensor | None, Tensor | None]:
-    """dx = rstd (g w - n mean(n g w)) with n = x rstd; dw = sum of g n."""
-    inner = tuple(range(x.dim() - len(normalized_shape), x.dim()))
-    outer = tuple(range(x.dim() - len(normalized_shape)))
-    dtype = wide(x.dtype)
-    normal = x.to(dtype) * rstd.to(dtype)
-    upper = grad.to(dtype)
-    scaled = upper if weight is None else upper * weight.to(dtype)
-    dx = dw = None
-    if output_mask[0]:
-        mean = (normal * scaled).mean(inner, keepdim=True)
-        dx = ((scaled - normal * mean) * rstd.to(dtype)).to(x.dtype)
-    if output_mask[1] and weight is not None:
-        product = upper * normal
-        dw = (product.sum(outer) if outer else product).to(weight.dtype)
-    return dx, dw

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.fill.declare import fill, wide
+from joymigrate.run.rehearse.fill.declare import fill
 
 
 def found_overflow(found_inf: Tensor | None) -> bool:
@@ -90,14 +90,6 @@ def fused_adagrad(
 def others(x: Tensor, dim: int) -> list[int]:
     """All dimensions but one."""
     return [d for d in range(x.dim()) if d != dim % x.dim()]
-
-
-@fill("_weight_norm_interface", rtol=3e-6)
-def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
-    """v g / |v|, and the norms in the wide dtype."""
-    full = v.to(wide(v.dtype))
-    norm = torch.sqrt((full * full).sum(others(v, dim), keepdim=True))
-    return (full * (g.to(full.dtype) / norm)).to(v.dtype), norm
 
 
 @fill("_weight_norm_interface_backward", rtol=5e-6, atol=2e-6)
