@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 from pathlib import Path
@@ -12,12 +13,10 @@ import torch
 
 from joymigrate import chips
 from joymigrate.cli._main import run as joymigrate
-from joymigrate.profile.port import host_runtime, original
-from joymigrate.profile.port.cpp import read
-from joymigrate.profile.port.operators import find_bound
-from joymigrate.profile.port.reference import FALLBACK, KERNEL, Derived, SourceProject, derive
-from joymigrate.profile.port.syntax import Untranslated
-from joymigrate.profile.port.translate import Translation
+from joymigrate.profile.port import original
+from joymigrate.profile.port.operators import BoundOperator, find_bound
+from joymigrate.profile.port.originals import as_cpp, find_originals
+from joymigrate.profile.port.reference import KERNEL, SourceProject, fallback
 
 HOST = """
 #include <torch/extension.h>
@@ -41,6 +40,10 @@ at::Tensor scaled_cpu(const at::Tensor& x, double by, int64_t shift) {
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("scaled", &scaled_cpu); }
 """
 CUDA = """
+#include <torch/extension.h>
+#include <cuda_runtime.h>
+#include <ATen/cuda/CUDAContext.h>
+#define CHECK_CUDA(x) TORCH_CHECK(x.is_cuda(), #x " must be a CUDA tensor")
 template <unsigned int size>
 __global__ void total_kernel(const float* __restrict__ x, int n, float* out) {
   __shared__ float parts[size];
@@ -66,102 +69,82 @@ at::Tensor total(at::Tensor x) {
   }
   return out;
 }
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("total", &total); }
+template <typename T>
+__global__ void __launch_bounds__(64) warps_kernel(
+    const torch::PackedTensorAccessor32<T, 2, torch::RestrictPtrTraits> x, T* __restrict__ out) {
+  extern __shared__ char raw[];
+  T* parts = reinterpret_cast<T*>(raw);
+  T sum = 0;
+  for (int i = threadIdx.x; i < x.size(1); i += blockDim.x) sum += x[blockIdx.x][i];
+  for (int by = 16; by > 0; by /= 2) sum += __shfl_down_sync(0xffffffff, sum, by);
+  if (threadIdx.x % warpSize == 0) parts[threadIdx.x / warpSize] = sum;
+  __syncthreads();
+  if (threadIdx.x == 0) atomicAdd(out + blockIdx.x, parts[0] + parts[1]);
+}
+at::Tensor warps(at::Tensor x) {
+  const at::cuda::OptionalCUDAGuard guard(device_of(x));
+  at::Tensor out = torch::zeros({x.size(0)}, x.options());
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "warps", [&] {
+    warps_kernel<scalar_t><<<dim3(x.size(0)), 64, 2 * sizeof(scalar_t)>>>(
+        x.packed_accessor32<scalar_t, 2, torch::RestrictPtrTraits>(), out.data_ptr<scalar_t>());
+  });
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return out;
+}
+__global__ void first_kernel(const float* x, int n, float* out, bool stuck) {
+  if (stuck && threadIdx.x == 0) __shfl_sync(0xffffffff, 1, 0);
+  else if (stuck) __syncthreads();
+  if (threadIdx.x < n) out[0] = x[threadIdx.x];  // the last thread wins
+}
+at::Tensor first(at::Tensor x) {
+  at::Tensor out = torch::zeros({1}, x.options());
+  first_kernel<<<1, 32>>>(x.data_ptr<float>(), x.numel(), out.data_ptr<float>(), false);
+  return out;
+}
+at::Tensor stuck(at::Tensor x) {
+  at::Tensor out = torch::zeros({1}, x.options());
+  first_kernel<<<1, 32>>>(x.data_ptr<float>(), x.numel(), out.data_ptr<float>(), true);
+  return out;
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("total", &total);
+  m.def("warps", &warps);
+  m.def("first", &first);
+  m.def("stuck", &stuck);
+}
 """
 
 
-def executed(source: str, name: str, *, on_device: bool = False) -> Any:
-    """A translated function."""
-    made = Translation(read({"own.cu": source}), on_device=on_device)
-    entry = made.function(name)
-    space: dict[str, Any] = dict(vars(host_runtime))
-    exec("\n\n".join([*(f"{k} = {v}" for k, v in made.constants.items()), *made.texts.values()]),
-         space)  # fmt: skip
-    return space[entry]
+def derived(folder: Path, **files: str) -> tuple[BoundOperator, SourceProject]:
+    """The only operator of a project."""
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+    (one,) = find_bound([folder], chips.target("ascend"))
+    return one, SourceProject([folder])
 
 
-@pytest.mark.parametrize(
-    ("body", "given", "expected"),
-    [
-        ("return a / b;", (-7, 2), -3),  # cut towards zero
-        ("return a % b;", (-7, 2), -1),  # the sign of the left side
-        ("int c = a / 2.0; return c;", (7, 0), 3),
-        ("int c = 0; c = a / 2.0; return c;", (7, 0), 3),
-        ("float c = a; return c / b * 2;", (7, 2), 7),
-        (
-            "int s = 0; for (int i = 0; i < a; i++) { if (i % 2) continue; s += i; } return s;",
-            (6, 0),
-            6,
-        ),
-        ("int i = 5; { int i = 7; b += i; } return i + b;", (0, 1), 13),
-        ("int v[3] = {1, 2}; v[2] = a; return v[0] + v[1] + v[2];", (4, 0), 7),
-        ("switch (a) { case 1: case 2: return 10; default: return 20; }", (2, 0), 10),
-        ("return a > 3 && !b ? 1 : 0;", (4, 0), 1),
-        ("return std::max(a, b) + roundf(2.5f);", (1, 2), 5),
-        ("return LIMIT + N;", (0, 0), 19),
-        ("int c = a && b; return c + (a || b);", (2, 3), 2),  # true is 1
-    ],
-)
-def test_numbers_are_those_of_cpp(body: str, given: tuple[int, ...], expected: int) -> None:
-    source = f"#define LIMIT 16\nconstexpr int N = 3;\nint f(int a, int b) {{ {body} }}\n"
-    assert executed(source, "f")(*given) == expected
-
-
-def test_aten_calls_and_pointers() -> None:
-    x = torch.tensor([[1.0, 0.0], [2.0, 3.0]])
-    found = executed(HOST, "scaled_cpu")(x, 2, 5)
-    expected = torch.where(x == 0, 0.0, x * 2 + 2 + 1.5)
-    torch.testing.assert_close(found, expected)
-    with pytest.raises(RuntimeError, match="two dimensions"):
-        executed(HOST, "scaled_cpu")(x[0], 2, 5)
-
-
-def test_a_kernel_with_barriers_runs_thread_by_thread() -> None:
-    x = torch.randn(3, 21)
-    found = executed(CUDA, "total", on_device=True)(x)
-    torch.testing.assert_close(found, x.sum(1))
-    with pytest.raises(Untranslated, match="only raises on the CPU"):
-        executed(CUDA, "total")
-
-
-@pytest.mark.parametrize(
-    ("body", "why"),
-    [
-        ("goto end;", "goto"),
-        ("return unknown_call(x);", "unknown_call"),
-        ("int* p = &n; return x;", "the address of 'n'"),
-        ("auto f = [](int a) { return a; }; return x;", "lambda"),
-        ("return x.no_such_method();", "no_such_method"),
-        ("auto& y = x[0]; y = n; return x;", "the reference 'y'"),
-        ("switch (n) { case 1: n = 2; case 2: n = 3; } return x;", "falls through"),
-        ("uint32_t h = n * 2654435761u; return x[h % 7];", "may wrap around"),
-        ("n *= 16777619; return x[n];", "may wrap around"),
-        ("return x + __shfl_down_sync(0xffffffff, n, 1);", "__shfl_down_sync"),
-    ],
-)
-def test_what_is_not_known_is_not_translated(body: str, why: str) -> None:
-    with pytest.raises(Untranslated, match=why):
-        executed(f"at::Tensor f(at::Tensor x, int n) {{ {body} }}", "f")
-
-
-def test_the_value_of_an_optional_is_no_element() -> None:
-    source = "at::Tensor f(at::Tensor x, const c10::optional<at::Tensor>& b) { return x + *b; }"
-    x = torch.ones(2)
-    assert executed(source, "f")(x, torch.tensor([1.0, 5.0])).tolist() == [2.0, 6.0]
-
-
-def test_one_of_several_definitions_is_not_guessed() -> None:
-    special = (
-        "template <int O> int g(int a) { return a; }\ntemplate <> int g<1>(int a) { return 2; }"
+def test_cuda_is_written_as_cpp_behind_the_header() -> None:
+    text = as_cpp(
+        "#include <cuda_runtime.h>\n__global__ void k(int n) { extern __shared__ float s[]; }\n"
+        'void f() { k<<<dim3(1, 2), 8, 0, stream>>>(g(3, "a)")); }\n'
+        'TORCH_LIBRARY(own, m) { m.def("own::k(int n) -> ()"); }',
+        "own",
     )
-    with pytest.raises(Untranslated, match="specialisations"):
-        executed(f"{special}\nint f(int a) {{ return g<1>(a); }}", "f")
-    typed = "int g(int a) { return a; }\nint g(float a) { return 2; }"
-    with pytest.raises(Untranslated, match="differ by types"):
-        executed(f"{typed}\nint f(int a) {{ return g(a); }}", "f")
-    two = "int g(int a) { return a; }\nint g(int a, int b) { return b; }"
-    with pytest.raises(Untranslated, match="two of its definitions"):
-        executed(f"{two}\nint f(int a) {{ return g(a) + g(a, a); }}", "f")
+    assert "cuda_runtime" not in text
+    assert "float* s = reinterpret_cast<float*>(::cuda_on_cpu::memory);" in text
+    assert (
+        "::cuda_on_cpu::launch(::cuda_on_cpu::Shape(dim3(1, 2), 8, 0, stream), "
+        '[&](auto... one) { k(one...); }, g(3, "a)"));' in text
+    )
+    assert 'TORCH_LIBRARY(own_original, m) { m.def("own_original::k(' in text
+
+
+def test_host_files_are_built_alone_before_those_of_cuda(tmp_path: Path) -> None:
+    one, project = derived(tmp_path, own__cpp=HOST, kernel__cu="// CUDA")
+    host, both = find_originals(one, project.python, project.native)
+    assert (host.sources, host.on_device) == (("own.cpp",), False)
+    assert sorted(both.sources) == ["kernel.cu.cpp", "own.cpp"]
+    assert both.on_device
 
 
 def test_a_case_without_a_number_says_nothing() -> None:
@@ -172,23 +155,14 @@ def test_a_case_without_a_number_says_nothing() -> None:
     assert original.says_something([None, x + 1], [x])
 
 
-def derived(folder: Path, **files: str) -> Derived | str:
-    """The reference of the only operator of a project."""
-    for name, text in files.items():
-        (folder / name.replace("__", ".")).write_text(text)
-    (one,) = find_bound([folder], chips.target("ascend"))
-    return derive(one, SourceProject([folder]))
-
-
 def test_a_fallback_in_python_comes_first(tmp_path: Path) -> None:
     python = (
         "import torch\nimport own\nSHIFT = 1\n"
         "def scaled_ref(x, factor, rate=1.0):\n    return x * factor * rate + SHIFT\n"
         "def use(x, factor, shift):\n    return own.scaled(x, factor, shift)\n"
     )
-    found = derived(tmp_path, own__cpp=HOST, own__py=python)
-    assert isinstance(found, Derived)
-    assert found.kind == FALLBACK
+    found = fallback(*derived(tmp_path, own__cpp=HOST, own__py=python))
+    assert found is not None
     assert found.left_out == ("shift",)
     space: dict[str, Any] = {}
     exec(found.text, space)
@@ -197,18 +171,55 @@ def test_a_fallback_in_python_comes_first(tmp_path: Path) -> None:
 
 def test_a_fallback_that_needs_more_is_not_taken(tmp_path: Path) -> None:
     python = "def scaled_ref(x, other):\n    return x\n"
-    found = derived(tmp_path, own__cpp=HOST, own__py=python)
-    assert isinstance(found, Derived)
-    assert found.kind != FALLBACK
+    assert fallback(*derived(tmp_path, own__cpp=HOST, own__py=python)) is None
 
 
-def test_a_kernel_is_the_last_resort_and_a_reason_is_said(tmp_path: Path) -> None:
-    found = derived(tmp_path, own__cu=CUDA)
-    assert isinstance(found, Derived)
-    assert found.kind == KERNEL
-    reason = derived(tmp_path, own__cu=CUDA.replace("parts[tid] = sum;", "vote(x);"))
-    assert isinstance(reason, str)
-    assert "vote" in reason
+def module_at(path: Path) -> Any:
+    """A written file, imported."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+def test_cuda_kernels_run_on_the_cpu_thread_by_thread(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "built"))
+    (tmp_path / "own.cu").write_text(CUDA)
+    line = ["profile", "port", str(tmp_path), "--to", "ascend", "--format", "json"]
+    assert joymigrate([*line, "--skeleton", str(tmp_path / "out")]) == 0
+    rows = {one["name"]: one for one in json.loads(capsys.readouterr().out)["operators"]}
+    for name, result in (("total", "not run"), ("warps", "not run"), ("first", "different")):
+        about = rows[name]["reference"]
+        assert about["derived"] == KERNEL
+        assert about["proof"]["result"] == result, about
+        assert not rows[name]["ported"]
+    assert "the original needs a GPU" in rows["total"]["reference"]["proof"]["reason"]
+    x = torch.randn(3, 21)
+    for name in ("total", "warps"):
+        found = getattr(module_at(tmp_path / "out" / f"{name}.py"), name)(x)
+        torch.testing.assert_close(found, x.sum(1))
+    with pytest.raises(RuntimeError, match="wait for each other"):
+        module_at(tmp_path / "out" / "stuck.py").stuck(x)
+
+
+@pytest.mark.slow
+def test_what_does_not_build_is_to_be_written_by_hand(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "built"))
+    monkeypatch.setenv("CXX", str(tmp_path / "no-compiler"))
+    (tmp_path / "own.cpp").write_text(HOST)
+    line = ["profile", "port", str(tmp_path), "--to", "ascend", "--format", "json"]
+    assert joymigrate([*line, "--skeleton", str(tmp_path / "out")]) == 0
+    (one,) = json.loads(capsys.readouterr().out)["operators"]
+    assert one["reference"]["derived"] is None
+    assert "does not build here" in one["reference"]["reason"]
+    assert "NotImplementedError" in (tmp_path / "out" / "scaled.py").read_text()
 
 
 @pytest.mark.slow

@@ -1,12 +1,13 @@
-"""Compares a reference with its original, built for the CPU: a process of its own.
+"""Calls an original that is built for the CPU, beside its reference: a process of its own.
 
     python -m joymigrate.profile.port.original JOB.json
 
-JOB names `reference` (a file), `entry`, `types` of the arguments, and `sources`, `include`,
-`module`, `name`, `kind` of the original (no sources: none can be built). Prints JSON: `result`
-(`equal`, `different`, `not run`), `cases`, `reason`. A case in which the original made no finite
-number and changed no argument says nothing, and is not counted. What the reference refuses is never
-handed to the original: C++ reads beyond a buffer without a word.
+JOB names `originals` (Python files, tried until one builds), `reference` (a file; none where the
+original itself is the reference) and its `entry`, and `types` and `names` of the arguments. Prints
+JSON: `result` (`equal`, `different`, `not run`), `cases`, `reason`, `built` (which original, or
+None). A case in which the original made no finite number and changed no argument says nothing, and
+is not counted. What the reference refuses is never handed to the original: C++ reads beyond a
+buffer without a word.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import os
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -23,32 +25,32 @@ from typing import Any
 from joymigrate.profile.port.interpret import load
 
 TRIES, CASES = 400, 5
+ALIKE = 12  # draws with one shape for all; nothing else is handed to an original unseen
+BACKWARDS = "CUDA_ON_CPU_BACKWARDS"
 RTOL, ATOL = 1e-4, 1e-5  # the reference adds in double precision, C++ often in single
 
 
-def build(job: dict[str, Any]) -> Callable[..., Any]:
-    """The original, compiled without CUDA."""
-    import torch
-    from torch.utils import cpp_extension
-
-    made = cpp_extension.load(
-        name=job["module"], sources=job["sources"], extra_include_paths=job["include"],
-        build_directory=job["folder"], is_python_module=job["kind"] == "pybind11",
-        extra_cflags=["-O0"], with_cuda=False,
-    )  # fmt: skip
-    if job["kind"] == "pybind11":
-        function: Callable[..., Any] = getattr(made, job["name"])
-        return function
-    space = getattr(torch.ops, job["space"])
-    packet: Callable[..., Any] = getattr(space, job["name"].partition(".")[0])
-    return packet
+def build(job: dict[str, Any]) -> tuple[Any, int | None, str]:
+    """The first original that builds, as a module, its place, and why others did not."""
+    why = job["why"]
+    for place, path in enumerate(job["originals"]):
+        module = load(Path(path))
+        try:
+            module.built()
+        except Exception as error:
+            lines = [line for line in str(error).splitlines() if "error" in line]
+            said = (lines or [f"{type(error).__name__}: {error}"])[0].strip()[:160]
+            why = f"the original does not build here: {said}"
+        else:
+            return module, place, ""
+    return None, None, why
 
 
-def draws(types: list[str], names: list[str]) -> Iterator[list[Any]]:
+def draws(types: list[str], names: list[str], tries: int) -> Iterator[list[Any]]:
     """Arguments: shapes first alike, then at random; whole numbers stay small."""
     import torch
 
-    for number in range(TRIES):
+    for number in range(tries):
         random_ = random.Random(number)
         torch.manual_seed(number)
         rank = number % 4 + 1
@@ -56,7 +58,7 @@ def draws(types: list[str], names: list[str]) -> Iterator[list[Any]]:
         given: list[Any] = []
         for kind, name in zip(types, names, strict=True):
             shape = alike
-            if number >= 12:
+            if number >= ALIKE:
                 shape = [random_.choice([*alike, 3]) for _ in range(random_.choice([1, 2, 3, 4]))]
             given.append(value(kind, name, shape, random_))
         yield given
@@ -88,11 +90,19 @@ def value(kind: str, name: str, shape: list[int], random_: random.Random) -> Any
     return random_.choice([1, 2, 3])
 
 
-def call_flat(function: Callable[..., Any], given: list[Any]) -> list[Any]:
-    """What a call returns and what it makes of its arguments, as a flat list."""
+def call_flat(
+    function: Callable[..., Any], given: list[Any], *, backwards: bool = False
+) -> list[Any]:
+    """What a call returns and what it makes of its arguments, as a flat list.
+
+    `backwards` turns the threads of a CUDA original around.
+    """
     import torch
 
     given = copy.deepcopy(given)
+    os.environ.pop(BACKWARDS, None)
+    if backwards:
+        os.environ[BACKWARDS] = "1"
     made = function(*given)
     return list(torch.utils._pytree.tree_leaves((made, given)))
 
@@ -134,68 +144,47 @@ def same(found: list[Any], expected: list[Any]) -> bool:
 
 def compare(job: dict[str, Any]) -> dict[str, Any]:
     """The answer for one operator."""
-    module = load(Path(job["reference"]))
-    reference = getattr(module, job["entry"])
-    original = None
-    why = job["why"]
-    if job["sources"]:
+    module, built, why = build(job)
+    original = module.on_cpu if module is not None else None
+    reference = None
+    if job["reference"]:
+        reference = getattr(load(Path(job["reference"])), job["entry"])
+    if original is None and reference is None:
+        return answer("not run", 0, why, built)
+    cases, refused = 0, "none fits"
+    for given in draws(job["types"], job["names"], TRIES if reference else ALIKE):
         try:
-            original = build(job)
-        except Exception as error:
-            lines = [line for line in str(error).splitlines() if "error" in line]
-            why = f"the original does not build here: {(lines or [str(error)])[0].strip()[:160]}"
-    cases, refused = 0, ""
-    for given in draws(job["types"], job["names"]):
-        try:
-            found = call_flat(reference, given)
+            found = call_flat(reference or original, given)
         except Exception as error:
             refused = f"{type(error).__name__}: {str(error)[:100]}"
             continue
-        if original is None:
-            other = backwards(module, reference, given)
-            if other is not None and not same(found, other):
-                return answer("different", cases, "it depends on the order of the kernel's threads")
-            cases += 1
-        else:
+        if original is not None:
             try:
-                expected = call_flat(original, given)
+                expected = call_flat(original, given, backwards=True)
             except Exception as error:
                 refused = f"the original: {type(error).__name__}: {str(error)[:100]}"
                 continue
             if not same(found, expected):
-                return answer("different", cases, f"case {cases + 1}")
+                said = "" if reference else ": it depends on the order of the kernel's threads"
+                return answer("different", cases, f"case {cases + 1}{said}", built)
             if not says_something(expected, given):
                 refused = "the original made no finite number"
                 continue
-            cases += 1
+        cases += 1
         if cases == CASES:
             break
     if original is None:
-        ran = (
-            f"; the reference ran in {cases} cases" if cases else f"; no drawn case ran: {refused}"
-        )
-        return answer("not run", cases, why + ran)
+        ran = f"the reference ran in {cases} cases" if cases else f"no drawn case ran: {refused}"
+        return answer("not run", cases, f"{why}; {ran}", built)
     if not cases:
-        return answer("not run", 0, f"no drawn arguments told anything ({refused}): fill in CASES")
-    return answer("equal", cases, "")
+        said = f"no drawn arguments told anything ({refused}): fill in CASES"
+        return answer("not run", 0, said, built)
+    return answer("equal", cases, "", built)
 
 
-def backwards(
-    module: Any, reference: Callable[..., Any], given: list[Any]
-) -> list[Any] | None:  # fmt: skip
-    """The reference with the threads of its kernels backwards."""
-    if not hasattr(module, "_BACKWARDS"):
-        return None
-    module._BACKWARDS = True
-    try:
-        return call_flat(reference, given)
-    finally:
-        module._BACKWARDS = False
-
-
-def answer(result: str, cases: int, reason: str) -> dict[str, Any]:
+def answer(result: str, cases: int, reason: str, built: int | None) -> dict[str, Any]:
     """What is printed."""
-    return {"result": result, "cases": cases, "reason": reason}
+    return {"result": result, "cases": cases, "reason": reason, "built": built}
 
 
 if __name__ == "__main__":

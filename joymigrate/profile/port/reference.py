@@ -1,32 +1,27 @@
-"""Derives a torch reference of a bound operator: from the project's own Python, or from its C++.
+"""Finds a torch reference of a bound operator: a Python function of the project.
 
-In this order: a Python function of the project with the operator's name and arguments; the C++
-implementation for the CPU; the CUDA kernel, its threads one after the other. What can't be derived
-says why.
+It has the operator's name and takes its arguments. Without one, the original's own sources, built
+for the CPU, are the reference (`originals.py`).
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from joymigrate.errors import JoyError
-from joymigrate.profile.port.cpp import Sources, read
 from joymigrate.profile.port.dotted_names import dotted_name
 from joymigrate.profile.port.extract import Extract
 from joymigrate.profile.port.operators import BoundOperator, files
-from joymigrate.profile.port.syntax import Untranslated
-from joymigrate.profile.port.translate import Translation
 
 ENDINGS = re.compile(r"(_(cuda|gpu|cpu|kernel|fwd|forward|op|impl))+$")
 LIKE = ("{}_ref", "{}_reference", "ref_{}", "reference_{}", "{}_torch", "torch_{}", "{}_pytorch",
         "pytorch_{}", "{}_native", "{}_naive", "naive_{}", "{}_core_pytorch", "{}_python", "{}_py",
         "{}_fallback", "{}_slow")  # fmt: skip
-RUNTIME = Path(__file__).with_name("host_runtime.py")  # goes into what is written; it needs torch
-FALLBACK, HOST, KERNEL = "a Python function", "C++ for the CPU", "a CUDA kernel"
+FALLBACK, HOST, KERNEL = "a Python function", "C++ for the CPU", "CUDA on the CPU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +41,8 @@ class SourceProject:
     def __init__(self, paths: Iterable[Path]) -> None:
         self.paths = list(paths)
         self.python, self.native = files(self.paths)
-        self.sources: Sources | None = None
         self.asked: dict[Path, ast.Module] = {}
-
-    def cpp(self) -> Sources:
-        """All C++ and CUDA files."""
-        if self.sources is None:
-            texts = {str(path): path.read_text("utf-8", "replace") for path in self.native}
-            for path in self.python:  # C++ inside of strings, for load_inline
-                for index, text in enumerate(inline(self.tree(path))):
-                    texts[f"{path}.{index}.cpp"] = text
-            self.sources = read(texts)
-        return self.sources
+        self.refused: set[str] = set()  # digests of originals that do not build here
 
     def tree(self, path: Path) -> ast.Module:
         """The syntax of a Python file; an empty one where it is none."""
@@ -67,26 +52,6 @@ class SourceProject:
             except (SyntaxError, ValueError):
                 self.asked[path] = ast.Module([], [])
         return self.asked[path]
-
-
-def inline(tree: ast.Module) -> Iterator[str]:
-    """Strings that hold C++."""
-    for node in ast.walk(tree):
-        text = node.value if isinstance(node, ast.Constant) else None
-        if isinstance(text, str) and re.search(r"\b(torch|at)::Tensor\b|__global__", text):
-            yield text
-
-
-def derive(one: BoundOperator, project: SourceProject) -> Derived | str:
-    """A reference, or why there is none."""
-    found = fallback(one, project)
-    if found is not None:
-        return found
-    try:
-        sources = project.cpp()
-    except JoyError as error:
-        return f"{error.what}: {error.help}"
-    return translate(one, sources)
 
 
 def fallback(one: BoundOperator, project: SourceProject) -> Derived | None:
@@ -162,42 +127,3 @@ def names_at_calls(one: BoundOperator, project: SourceProject) -> dict[int, list
                     if isinstance(argument, ast.Name):
                         found.setdefault(place, []).append(argument.id)
     return found
-
-
-def translate(one: BoundOperator, sources: Sources) -> Derived | str:
-    """The C++ of the CPU, else the CUDA side, in Python."""
-    name = one.name.partition(".")[0]
-    count = len(one.arguments) if one.arguments is not None else None
-    base = ENDINGS.sub("", name)
-    names = dict.fromkeys(
-        n for n in (sources.implemented.get(name), f"{name}_cpu", f"{base}_cpu", name, one.function,
-                    f"{name}_cuda", f"{base}_cuda")
-        if n and n in sources.functions
-    )  # fmt: skip
-    reasons = []
-    for on_device in (False, True):
-        for function in names:
-            if on_device != function.endswith("_cuda") and function.endswith(("_cuda", "_cpu")):
-                continue
-            made = Translation(sources, on_device=on_device)
-            try:
-                entry = made.function(function, count)
-                text = "\n\n\n".join([*constants(made), *made.texts.values()])
-                compile(text, "reference", "exec")
-            except Untranslated as error:
-                reasons.append(f"{function}: {error.what}")
-                continue
-            except SyntaxError as error:
-                reasons.append(f"{function}: the translation is no Python ({error.msg})")
-                continue
-            kind = KERNEL if "_launch(" in text or on_device else HOST
-            runtime = RUNTIME.read_text(encoding="utf-8").partition("import torch\n")[2]
-            return Derived(kind, function, f"{runtime.strip()}\n\n\n{text}\n", entry)
-    if not names:
-        return "its definition is not in the files that were read"
-    return "; ".join(dict.fromkeys(reasons))
-
-
-def constants(made: Translation) -> list[str]:
-    """Constants of the C++ files that are used."""
-    return [f"{name} = {value}" for name, value in made.constants.items()]

@@ -1,6 +1,7 @@
 """Writes the torch reference of a bound operator with its registration, and a test that compares.
 
-A reference that could not be derived is a file to fill in, which raises until it is written.
+The reference is a Python function of the project, else the original's sources built for the CPU.
+Where there is neither, it is a file to fill in, which raises until it is written.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, replace
-from fnmatch import fnmatchcase
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.files import replace_file
-from joymigrate.profile.port.operators import Argument, BoundOperator, find_builds
-from joymigrate.profile.port.reference import FALLBACK, KERNEL, Derived, SourceProject, derive
+from joymigrate.profile.port.operators import Argument, BoundOperator
+from joymigrate.profile.port.originals import Original, find_originals
+from joymigrate.profile.port.reference import HOST, KERNEL, Derived, SourceProject, fallback
 
 LITERALS = {"true": "True", "false": "False", "none": "None", "nullopt": "None", "nullptr": "None"}
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.I)
@@ -48,22 +49,21 @@ def {function}({parameters}):
     raise NotImplementedError("{name}: write this")
 '''
 SECONDS = 1800  # to build an original and compare, on a busy machine too
-SLOW = """
-
-Translated number by number: for checking a faster one against it, not for speed."""
 WORKING = '''"""A torch reference of {name}, bound at {where}.
 
-Derived from {kind}: {source}.{left}{slow}
+Derived from {kind}: {source}.{left}
 """
 
 from __future__ import annotations
 
-import itertools
+import functools
 import math
 import sys
 import types
+from pathlib import Path
 
 import torch
+from torch.utils import cpp_extension
 
 {body}
 
@@ -208,24 +208,44 @@ def start_files(
     if often[function] > 1:
         function = f"{re.sub(r'[^0-9a-zA-Z_]+', '_', one.module)}_{function}".strip("_")
     path = folder / f"{function}.py"
-    derived = derive(one, project)
-    if isinstance(derived, str):
-        text = reference(one, function)
-        about: dict[str, Any] = {"derived": None, "reason": derived}
-    else:
-        text, about = working(one, function, derived), asdict(derived)
-        del about["text"], about["entry"]
-        about = {"derived": about.pop("kind"), **about}
+    derived = fallback(one, project)
+    originals: list[Original] = []
+    if one.arguments is not None:
+        found = find_originals(one, project.python, project.native)
+        originals = [each for each in found if each.digest not in project.refused]
     written = not path.exists()
+    proof: dict[str, Any] = {}
+    if (derived or originals) and proves:
+        proof = {"result": "not run", "cases": 0, "reason": "the file was there before"}
+        if written:
+            proof = compare_reference(one, function, derived, originals, folder)
+    built = proof.pop("built", 0)
+    project.refused |= {each.digest for each in originals[:built]}
+    if derived is None and originals and built is not None:
+        original = originals[built]
+        derived = of_original(original)
+        if written:
+            original.write(folder)
+        if derived.kind == KERNEL and proof.get("result") == "equal":
+            ran = f"the original needs a GPU; on the CPU it ran in {proof['cases']} cases"
+            proof |= {"result": "not run", "reason": ran}
+    if derived is None:
+        reason = proof.get("reason") or "its definition is not in the files that were read"
+        text, about = reference(one, function), {"derived": None, "reason": reason}
+    else:
+        text = working(one, function, derived)
+        about = {"derived": derived.kind, "where": derived.where, "left_out": derived.left_out}
+        about |= {"proof": proof} if proof else {}
     for file, made in ((path, text), (folder / f"test_{function}.py", harness(one, function))):
         if not file.exists():
             save(file, made)
-    if isinstance(derived, Derived) and proves:
-        about["proof"] = (
-            compare_reference(one, path, function, derived, project) if written
-            else {"result": "not run", "cases": 0, "reason": "the file was there before"}
-        )  # fmt: skip
     return replace(one, skeleton=str(path), reference=about)
+
+
+def of_original(original: Original, folder: Path | None = None) -> Derived:
+    """A reference that is the original, built for the CPU."""
+    kind = KERNEL if original.on_device else HOST
+    return Derived(kind, ", ".join(original.sources), original.text(folder), "on_cpu")
 
 
 def working(one: BoundOperator, function: str, derived: Derived) -> str:
@@ -234,7 +254,6 @@ def working(one: BoundOperator, function: str, derived: Derived) -> str:
     if derived.left_out:
         left = (f"\n\nNot passed on: {', '.join(derived.left_out)}. See whether your program needs "
                 "them.")  # fmt: skip
-    slow = SLOW if derived.kind != FALLBACK else ""
     names = parameters(one.arguments)
     plain = ", ".join(part.partition("=")[0] for part in names.split(", ")) if names else ""
     text = derived.text
@@ -254,55 +273,53 @@ def working(one: BoundOperator, function: str, derived: Derived) -> str:
                                               function=function)  # fmt: skip
     return WORKING.format(
         name=one.name, where=f"{Path(one.path).as_posix()}:{one.line}", kind=derived.kind,
-        source=derived.where, left=left, slow=slow, body=text.strip(), function=function,
+        source=derived.where, left=left, body=text.strip(), function=function,
         parameters=names, entry=entry, given=plain, registration=registration,
     )  # fmt: skip
 
 
 def compare_reference(
-    one: BoundOperator, path: Path, function: str, derived: Derived, project: SourceProject
-) -> dict[str, Any]:
-    """The reference beside its original, in a process of its own."""
-    sources, include = sources_of(one, project)
-    why = "the original needs a GPU" if derived.kind == KERNEL else "its sources were not found"
-    if derived.kind == KERNEL:
-        sources = []
-    with tempfile.TemporaryDirectory() as folder:
-        job = {
-            "reference": str(path.resolve()), "entry": function, "kind": one.kind, "why": why,
+    one: BoundOperator, function: str, derived: Derived | None, originals: list[Original],
+    folder: Path,
+) -> dict[str, Any]:  # fmt: skip
+    """The originals built one after the other, and called beside the reference, in a process.
+
+    What is a reference itself is built in `folder`: operators of the same sources share a build.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        jobs = Path(name)
+        job: dict[str, Any] = {
+            "reference": "", "entry": function, "why": "its sources were not found",
             "types": [a.type for a in one.arguments or ()],
-            "names": [a.name for a in one.arguments or ()], "sources": sources,
-            "include": include, "name": one.name, "space": one.module, "folder": folder,
-            "module": re.sub(r"\W", "_", one.module.rpartition(".")[2] or function),
+            "names": [a.name for a in one.arguments or ()], "originals": [],
         }  # fmt: skip
-        file = Path(folder) / "job.json"
-        file.write_text(json.dumps(job), encoding="utf-8")
-        command = [sys.executable, "-m", "joymigrate.profile.port.original", str(file)]
+        texts = {}
+        where = folder if derived is None else jobs
+        for place, original in enumerate(originals):
+            original.write(where)
+            texts[f"original{place}"] = working(one, function, of_original(original, where))
+            job["originals"].append(str(jobs / f"original{place}.py"))
+        if derived is not None:
+            texts["reference"] = working(one, function, derived)
+            job["reference"] = str(jobs / "reference.py")
+        for file, text in texts.items():
+            (jobs / f"{file}.py").write_text(text, encoding="utf-8")
+        (jobs / "job.json").write_text(json.dumps(job), encoding="utf-8")
+        command = [sys.executable, "-m", "joymigrate.profile.port.original",
+                   str(jobs / "job.json")]  # fmt: skip
         environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
+        found: dict[str, Any] = {"result": "not run", "cases": 0, "built": 0}
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=SECONDS, env=environment
             )
-            found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+            found = json.loads(done.stdout.splitlines()[-1])
         except subprocess.TimeoutExpired:
-            found = {"result": "not run", "cases": 0, "reason": f"not done in {SECONDS} s"}
+            found["reason"] = f"not done in {SECONDS} s"
         except (ValueError, IndexError):
             tail = (done.stderr.strip().splitlines() or ["without a word"])[-1][:160]
-            found = {"result": "not run", "cases": 0, "reason": f"the process ended: {tail}"}
+            found["reason"] = f"the process ended: {tail}"
     return found
-
-
-def sources_of(one: BoundOperator, project: SourceProject) -> tuple[list[str], list[str]]:
-    """C++ files to build the original from, and where their headers are."""
-    builds = [build for path in project.python for build in find_builds(path)]
-    fitting = [b for b in builds if Path(one.path).name in b.sources] or builds
-    names = fitting[0].sources if fitting else frozenset()
-    host = [path for path in project.native if path.suffix in (".cpp", ".cc", ".cxx")]
-    listed = [path for path in host if any(fnmatchcase(path.name, name) for name in names)]
-    if not listed:  # the file that binds, and those beside it
-        listed = [path for path in host if path.parent == Path(one.path).parent]
-    include = {str(path.parent.resolve()) for path in project.native}
-    return [str(path.resolve()) for path in listed], sorted(include)
 
 
 def save(path: Path, text: str) -> None:
