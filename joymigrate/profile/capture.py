@@ -6,8 +6,6 @@ the one before it in the same thread.
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +13,8 @@ from typing import Any
 
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
+from joymigrate.profile.readers import recordings
 from joymigrate.profile.table import DeviceKernel
-
-SCHEMA = "joymigrate.trace/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,37 +85,24 @@ class Capture:
 
 def load(path: Path) -> Capture:
     """Read a recording; `JoyError` when the file is none."""
-    opened = gzip.open if path.suffix == ".gz" else open
     operators: dict[int, CapturedOperator] = {}
     accelerator: list[CapturedOperator] = []
     shapes = (0, 0, "")
     stream: list[tuple[int, tuple[int, ...]]] = []
-    header: dict[str, Any] | None = None
-    try:
-        with opened(path, "rt", encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    raw = json.loads(line)
-                except ValueError:
-                    if header is not None:
-                        break  # the file was cut short; what is in it counts
-                    raise JoyError(
-                        "the line is no JSON", where=f"{path}:{number}", help="record it again"
-                    ) from None
-                if header is None:
-                    header = check_header(raw, path)
-                elif raw.get("kind") == "op":
-                    operators[raw.get("id", len(operators))] = operator(raw)
-                elif raw.get("kind") == "watched":
-                    shapes = max(shapes, read_shapes(raw))
-                elif raw.get("kind") == "accelerator_op":
-                    accelerator.append(operator(raw))
-                elif raw.get("kind") == "stream":
-                    stream += [(n, tuple(made)) for n, made in raw["calls"]]
-    except (OSError, UnicodeDecodeError, EOFError) as error:
-        raise JoyError(f"cannot read: {error}", where=str(path)) from None
+    header: Mapping[str, Any] | None = None
+    for _, raw in recordings.lines(path, []):
+        if header is None:
+            header = recordings.check(raw, path)
+        elif raw.get("kind") == "op":
+            operators[raw.get("id", len(operators))] = operator(raw)
+        elif raw.get("kind") == "watched":
+            shapes = max(shapes, read_shapes(raw))
+        elif raw.get("kind") == "accelerator_op":
+            accelerator.append(operator(raw))
+        elif raw.get("kind") == "stream":
+            stream += [(n, tuple(made)) for n, made in raw["calls"]]
     if header is None:
-        raise JoyError("the file is empty", where=str(path), help="record it again")
+        raise JoyError("an empty recording", where=str(path), help="record it again")
     order = {n: index for index, n in enumerate(operators)}
     calls = tuple((order[n], made) for n, made in stream if n in order)
     made = tuple(operators.values())
@@ -129,17 +113,6 @@ def read_shapes(raw: Mapping[str, Any]) -> tuple[int, int, str]:
     """Shapes that a process's model was called with, its calls, its class."""
     shapes, calls = (int(raw.get(key) or 0) for key in ("shapes", "calls"))
     return shapes, calls, str(raw.get("module") or "")
-
-
-def check_header(raw: Any, path: Path) -> dict[str, Any]:
-    """The header; an error for another kind of file."""
-    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
-        raise JoyError(
-            "not a recording of joymigrate",
-            where=str(path),
-            help="joymigrate profile record -o trace.jsonl -- python train.py",
-        )
-    return raw
 
 
 def operator(raw: Mapping[str, Any]) -> CapturedOperator:

@@ -9,6 +9,7 @@ objects, gzip.
 from __future__ import annotations
 
 import codecs
+import gzip
 import io
 import json
 import re
@@ -33,9 +34,7 @@ class Unpacked(io.RawIOBase):
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file = file
-        self.unpacker = zlib.decompressobj(wbits=31)
-        self.waiting = b""
-        self.at = 0
+        self.unpacked = gzip.GzipFile(fileobj=file)
         self.cut = False
 
     def readable(self) -> bool:
@@ -43,29 +42,12 @@ class Unpacked(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Fill the buffer as far as one piece goes; 0 at the end."""
-        while self.at >= len(self.waiting):
-            if self.unpacker.eof and self.unpacker.unused_data[:2] == GZIP:
-                rest = self.unpacker.unused_data  # gzip files put one behind the other
-                self.unpacker = zlib.decompressobj(wbits=31)
-            elif self.unpacker.eof:
-                rest = self.file.read(PACKED)
-                if rest[:2] != GZIP:
-                    return 0
-                self.unpacker = zlib.decompressobj(wbits=31)
-            else:
-                rest = self.unpacker.unconsumed_tail or self.file.read(PACKED)
-                if not rest:
-                    self.cut = True
-                    return 0
-            try:
-                self.waiting = self.unpacker.decompress(rest, WINDOW)
-            except zlib.error:
-                self.cut = True
-                return 0
-            self.at = 0
-        piece = self.waiting[self.at : self.at + len(buffer)]
+        try:
+            piece = self.unpacked.read1(len(buffer))
+        except (EOFError, OSError, zlib.error):
+            self.cut = True
+            return 0
         buffer[: len(piece)] = piece
-        self.at += len(piece)
         return len(piece)
 
     def close(self) -> None:

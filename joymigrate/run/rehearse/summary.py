@@ -177,25 +177,28 @@ def fallbacks(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-int(str(row["calls"])), str(row["op"])))
 
 
-def refusals(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Calls that the chip refuses, of all processes, most calls first."""
+def merge_rows(
+    records: Iterable[Mapping[str, Any]], key: str, repeated: str = "", count: str = "calls"
+) -> list[dict[str, Any]]:
+    """Rows of all processes; the same one in several ranks is one, its counts added up."""
     rows: dict[str, dict[str, Any]] = {}
     for record in records:
-        for key, row in record["refusals"].items():
-            calls = row["calls"] + record["repeated_refusals"].get(key, 0)
-            known = rows.setdefault(key, {**row, "calls": 0})
-            known["calls"] += calls
-    return sorted(rows.values(), key=lambda row: (-row["calls"], row["op"]))
+        for name, row in record[key].items():
+            more = record[repeated].get(name, 0) if repeated else 0
+            rows.setdefault(name, {**row, count: 0})[count] += row[count] + more
+    return list(rows.values())
+
+
+def refusals(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Calls that the chip refuses, of all processes, most calls first."""
+    rows = merge_rows(records, "refusals", "repeated_refusals")
+    return sorted(rows, key=lambda row: (-row["calls"], row["op"]))
 
 
 def slow_kernels(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Calls of which a kernel is recorded to run on the chip's own CPU, most calls first."""
-    rows: dict[str, dict[str, Any]] = {}
-    for record in records:
-        for key, row in record["slow_kernels"].items():
-            known = rows.setdefault(key, {**row, "calls": 0})
-            known["calls"] += row["calls"] + record["repeated_slow"].get(key, 0)
-    return sorted(rows.values(), key=lambda row: (-row["calls"], row["op"]))
+    rows = merge_rows(records, "slow_kernels", "repeated_slow")
+    return sorted(rows, key=lambda row: (-row["calls"], row["op"]))
 
 
 def count_judged(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -209,12 +212,8 @@ def count_judged(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def races(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Uses of the same memory that nothing orders, of all processes, by place."""
-    rows: dict[str, dict[str, Any]] = {}
-    for record in records:
-        for key, row in record["races"].items():
-            known = rows.setdefault(key, {**row, "count": 0})
-            known["count"] += row["count"]
-    return sorted(rows.values(), key=lambda row: (row["where"], row["first_where"], row["race"]))
+    rows = merge_rows(records, "races", count="count")
+    return sorted(rows, key=lambda row: (row["where"], row["first_where"], row["race"]))
 
 
 def count_ordered(
@@ -243,14 +242,8 @@ def exit_code(result: Mapping[str, Any]) -> int:
 
 def traps(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Traps of all processes; the same place in several ranks is one trap."""
-    made: dict[str, dict[str, Any]] = {}
-    for record in records:
-        for key, trap in record["traps"].items():
-            if key in made:
-                made[key]["count"] += trap["count"]
-            else:
-                made[key] = dict(trap)
-    return sorted(made.values(), key=lambda trap: (trap["trap"], trap["where"]))
+    rows = merge_rows(records, "traps", count="count")
+    return sorted(rows, key=lambda trap: (trap["trap"], trap["where"]))
 
 
 def rank_view(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,76 +32,38 @@ def recurrence(x: Tensor, n: Tensor, first: Tensor, step: Step) -> Tensor:
     return torch.where((n > LIMIT) | torch.isnan(n), math.nan, found)
 
 
-def chebyshev_step(k: float, x: Tensor, now: Tensor, before: Tensor) -> Tensor:
+def chebyshev(k: float, x: Tensor, now: Tensor, before: Tensor) -> Tensor:
     return 2 * x * now - before
 
 
-def polynomial(x: Tensor, n: Tensor, first: Callable[[Tensor], Tensor], step: Step) -> Tensor:
-    """The polynomial in the dtype of the operands."""
-    (wide, order), dtype = floats(x, n)
-    return recurrence(wide, order, first(wide), step).to(dtype)
+# p_1, and how p_(k+1) follows from p_k (now) and p_(k-1) (before).
+FAMILIES: dict[str, tuple[Callable[[Tensor], Tensor], Step]] = {
+    "chebyshev_polynomial_t": (lambda x: x, chebyshev),
+    "chebyshev_polynomial_u": (lambda x: 2 * x, chebyshev),
+    "chebyshev_polynomial_v": (lambda x: 2 * x - 1, chebyshev),
+    "chebyshev_polynomial_w": (lambda x: 2 * x + 1, chebyshev),
+    "hermite_polynomial_h": (lambda x: 2 * x, lambda k, x, p, q: 2 * (x * p - k * q)),
+    "hermite_polynomial_he": (lambda x: x, lambda k, x, p, q: x * p - k * q),
+    "laguerre_polynomial_l": (
+        lambda x: 1 - x, lambda k, x, p, q: ((2 * k + 1 - x) * p - k * q) / (k + 1),
+    ),
+    "legendre_polynomial_p": (
+        lambda x: x, lambda k, x, p, q: ((2 * k + 1) * x * p - k * q) / (k + 1),
+    ),
+}  # fmt: skip
 
 
-def chebyshev(name: str, factor: float, offset: float, shifted: bool) -> None:
-    """Declare one of the Chebyshev polynomials: p_1 = factor x + offset."""
-    prefix = "special_shifted_chebyshev_polynomial_" if shifted else "special_chebyshev_polynomial_"
+def declare(name: str, first: Callable[[Tensor], Tensor], step: Step, shifted: bool) -> None:
+    """Declare one family; a shifted one is that of 2 x - 1."""
 
-    @fill(f"{prefix}{name} {prefix}{name}.out", rtol=2e-5, atol=1e-5, note=WAITS)
+    @fill(f"special_{name} special_{name}.out", rtol=2e-5, atol=1e-5, note=WAITS)
     def declared(x: Tensor, n: Tensor) -> Tensor:
-        operands, dtype = floats(x, n)
-        wide = 2 * operands[0] - 1 if shifted else operands[0]
-        found = recurrence(wide, operands[1], factor * wide + offset, chebyshev_step)
-        return found.to(dtype)
+        (wide, order), dtype = floats(x, n)
+        wide = 2 * wide - 1 if shifted else wide
+        return recurrence(wide, order, first(wide), step).to(dtype)
 
 
-for _shifted in (False, True):
-    chebyshev("t", 1, 0, _shifted)
-    chebyshev("u", 2, 0, _shifted)
-    chebyshev("v", 2, -1, _shifted)
-    chebyshev("w", 2, 1, _shifted)
-
-
-@fill(
-    "special_hermite_polynomial_h special_hermite_polynomial_h.out",
-    rtol=2e-5,
-    atol=1e-5,
-    note=WAITS,
-)
-def hermite_h(x: Tensor, n: Tensor) -> Tensor:
-    """The physicists' Hermite polynomial."""
-    return polynomial(x, n, lambda x: 2 * x, lambda k, x, p, q: 2 * (x * p - k * q))
-
-
-@fill(
-    "special_hermite_polynomial_he special_hermite_polynomial_he.out",
-    rtol=2e-5,
-    atol=1e-5,
-    note=WAITS,
-)
-def hermite_he(x: Tensor, n: Tensor) -> Tensor:
-    """The probabilists' Hermite polynomial."""
-    return polynomial(x, n, lambda x: x, lambda k, x, p, q: x * p - k * q)
-
-
-@fill(
-    "special_laguerre_polynomial_l special_laguerre_polynomial_l.out",
-    rtol=2e-5,
-    atol=1e-5,
-    note=WAITS,
-)
-def laguerre(x: Tensor, n: Tensor) -> Tensor:
-    """The Laguerre polynomial."""
-    return polynomial(
-        x, n, lambda x: 1 - x, lambda k, x, p, q: ((2 * k + 1 - x) * p - k * q) / (k + 1)
-    )
-
-
-@fill(
-    "special_legendre_polynomial_p special_legendre_polynomial_p.out",
-    rtol=2e-5,
-    atol=1e-5,
-    note=WAITS,
-)
-def legendre(x: Tensor, n: Tensor) -> Tensor:
-    """The Legendre polynomial."""
-    return polynomial(x, n, lambda x: x, lambda k, x, p, q: ((2 * k + 1) * x * p - k * q) / (k + 1))
+for _name, (_first, _step) in FAMILIES.items():
+    declare(_name, _first, _step, shifted=False)
+    if _name.startswith("chebyshev"):
+        declare(f"shifted_{_name}", _first, _step, shifted=True)
