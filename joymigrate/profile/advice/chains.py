@@ -67,6 +67,17 @@ class CallGraph:
         """The operator of a call."""
         return self.capture.operators[self.capture.stream[call][0]]
 
+    def comes_from(self, call: int, names: Sequence[str]) -> bool:
+        """Whether an input of a call is, through views and copies, what one of `names` made."""
+        todo = [call]
+        for one in todo:  # which grows
+            for producer in self.capture.stream[one][1]:
+                if producer >= 0 and self.name(producer) in names:
+                    return True
+                if producer >= 0 and self.name(producer) in TRANSPARENT and len(todo) < 32:
+                    todo.append(producer)
+        return False
+
     def matches(self, steps: Sequence[PatternStep], phase: str | None) -> Iterator[list[int]]:
         """Every match as the calls of its steps; none shares its last call with another."""
         taken: set[int] = set()

@@ -100,12 +100,21 @@ def feeds(flow: CallGraph, call: int, names: Sequence[str]) -> bool:
 
 
 def detect_many_products(
-    subject: AdviceSubject, rule: AdviceRule, *, ops: Sequence[str]
+    subject: AdviceSubject, rule: AdviceRule, *, ops: Sequence[str], picked: Sequence[str]
 ) -> Iterator[Hit]:
-    """Many matrix products of one line and different heights: a loop over experts."""
+    """Many matrix products of one line and different heights: a loop over experts.
+
+    Each takes rows that one of the operators in `picked` picked out. A layer that is called with
+    texts of several lengths has such heights as well, of rows that nobody picked.
+    """
+    flow = CallGraph(subject.capture)
+    by_pick = {
+        number for call, (number, _) in enumerate(subject.capture.stream)
+        if flow.comes_from(call, picked)
+    }  # fmt: skip
     groups: dict[tuple[str | None, Any], list[CapturedOperator]] = defaultdict(list)
-    for operator in subject.capture.operators:
-        if matches_name(operator, ops) and operator.phase == "forward":
+    for number, operator in enumerate(subject.capture.operators):
+        if matches_name(operator, ops) and operator.phase == "forward" and number in by_pick:
             factors = [t["shape"] for t in tensors(operator.args) if len(t["shape"]) == 2][-2:]
             if len(factors) == 2:
                 groups[(operator.where, tuple(factors[1]))].append(operator)

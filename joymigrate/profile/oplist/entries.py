@@ -139,11 +139,6 @@ def find(chip: Chip) -> Path:
     )
 
 
-def has_list(chip: Chip) -> bool:
-    """Whether the chip's folder holds an operator list."""
-    return any((chip.folder / FOLDER / name).is_file() for name in FILES)
-
-
 @functools.cache
 def read(path: Path) -> Entries:
     """Read a list: YAML with everything in it or with a table beside it, or a CSV alone."""

@@ -151,10 +151,11 @@ def compare(job: dict[str, Any]) -> dict[str, Any]:
         reference = getattr(load(Path(job["reference"])), job["entry"])
     if original is None and reference is None:
         return answer("not run", 0, why, built)
+    called: Callable[..., Any] = reference or original
     cases, refused = 0, "none fits"
     for given in draws(job["types"], job["names"], TRIES if reference else ALIKE):
         try:
-            found = call_flat(reference or original, given)
+            found = call_flat(called, given)
         except Exception as error:
             refused = f"{type(error).__name__}: {str(error)[:100]}"
             continue

@@ -64,7 +64,7 @@ def on_cpu(*given):
 
 
 @dataclass(frozen=True, slots=True)
-class Original:
+class OriginalSources:
     """The sources of an operator, and the folder that Python's text finds them in."""
 
     operator: BoundOperator
@@ -109,7 +109,7 @@ class Original:
 
 def find_originals(
     one: BoundOperator, python: Iterable[Path], native: list[Path]
-) -> Iterator[Original]:
+) -> Iterator[OriginalSources]:
     """What can be built of an operator: its host files alone, then with the CUDA files."""
     builds = [build for path in python for build in find_builds(path)]
     inline = [build for build in builds if build.path == one.path and build.texts]
@@ -135,7 +135,7 @@ def listed(one: BoundOperator, builds: list[Build], native: list[Path]) -> list[
 
 def of_files(
     one: BoundOperator, files: list[Path], native: list[Path], *, on_device: bool
-) -> Original:
+) -> OriginalSources:
     """An operator's files, with every header of the project."""
     root = Path(os.path.commonpath([path.resolve().parent for path in native]))
     texts, sources = {}, []
@@ -150,7 +150,7 @@ def of_files(
     return prepared(one, sources, include, texts, on_device)
 
 
-def of_strings(one: BoundOperator, build: Build) -> Original:
+def of_strings(one: BoundOperator, build: Build) -> OriginalSources:
     """C++ in strings, which `load_inline` binds by name."""
     text = as_cpp("\n".join(build.texts), one.module)
     if build.functions:
@@ -162,11 +162,11 @@ def of_strings(one: BoundOperator, build: Build) -> Original:
 def prepared(
     one: BoundOperator, sources: list[str], include: tuple[str, ...], texts: dict[str, str],
     on_device: bool,
-) -> Original:  # fmt: skip
+) -> OriginalSources:  # fmt: skip
     """An original with the header that it stands behind."""
     if on_device:
         texts = {**texts, HEADER.name: HEADER.read_text(encoding="utf-8")}
-    return Original(one, tuple(sources), include, texts, on_device)
+    return OriginalSources(one, tuple(sources), include, texts, on_device)
 
 
 def renamed(text: str, space: str) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.files import replace_file
 from joymigrate.profile.port.operators import Argument, BoundOperator
-from joymigrate.profile.port.originals import Original, find_originals
+from joymigrate.profile.port.originals import OriginalSources, find_originals
 from joymigrate.profile.port.reference import HOST, KERNEL, Derived, SourceProject, fallback
 
 LITERALS = {"true": "True", "false": "False", "none": "None", "nullopt": "None", "nullptr": "None"}
@@ -209,7 +209,7 @@ def start_files(
         function = f"{re.sub(r'[^0-9a-zA-Z_]+', '_', one.module)}_{function}".strip("_")
     path = folder / f"{function}.py"
     derived = fallback(one, project)
-    originals: list[Original] = []
+    originals: list[OriginalSources] = []
     if one.arguments is not None:
         found = find_originals(one, project.python, project.native)
         originals = [each for each in found if each.digest not in project.refused]
@@ -242,7 +242,7 @@ def start_files(
     return replace(one, skeleton=str(path), reference=about)
 
 
-def of_original(original: Original, folder: Path | None = None) -> Derived:
+def of_original(original: OriginalSources, folder: Path | None = None) -> Derived:
     """A reference that is the original, built for the CPU."""
     kind = KERNEL if original.on_device else HOST
     return Derived(kind, ", ".join(original.sources), original.text(folder), "on_cpu")
@@ -279,7 +279,7 @@ def working(one: BoundOperator, function: str, derived: Derived) -> str:
 
 
 def compare_reference(
-    one: BoundOperator, function: str, derived: Derived | None, originals: list[Original],
+    one: BoundOperator, function: str, derived: Derived | None, originals: list[OriginalSources],
     folder: Path,
 ) -> dict[str, Any]:  # fmt: skip
     """The originals built one after the other, and called beside the reference, in a process.

@@ -803,19 +803,20 @@ def unweighted_rows():
 @slow("FUSE-GROUPED-MATMUL")
 def loop_over_experts():
     experts = [torch.rand(8, 8) for _ in range(4)]
-    tokens = [torch.rand(n, 8) for n in (3, 5, 7, 9)]
+    tokens, order = torch.rand(24, 8), torch.randperm(24).split((3, 5, 7, 9))
 
     def step():
-        for x, w in zip(tokens, experts, strict=True):
-            x @ w
+        for rows, w in zip(order, experts, strict=True):
+            tokens[rows] @ w
 
     return step
 
 
 @clean("FUSE-GROUPED-MATMUL")
-def batched_experts():
-    x, w = torch.rand(4, 6, 8), torch.rand(4, 8, 8)
-    return lambda: torch.bmm(x, w)
+def one_layer_and_texts_of_several_lengths():
+    layer = nn.Linear(8, 8)
+    texts = [torch.rand(n, 8) for n in (3, 5, 7, 9)]
+    return lambda: [layer(text) for text in texts]
 
 
 @slow("FUSE-FFN")

@@ -67,9 +67,10 @@ def amplitude(order: int, part: str, x: Tensor) -> Tensor:
     angle = x - (2 * order + 1) * math.pi / 4
     j, y = KINDS["J", order](x), KINDS["Y", order](x)
     scale = torch.sqrt(math.pi * x / 2)
-    if part == "P":
-        return scale * (j * torch.cos(angle) + y * torch.sin(angle))
-    return scale * (y * torch.cos(angle) - j * torch.sin(angle)) * x
+    found: Tensor = scale * (j * torch.cos(angle) + y * torch.sin(angle))
+    if part == "Q":
+        found = scale * (y * torch.cos(angle) - j * torch.sin(angle)) * x
+    return found
 
 
 AMPLITUDES: dict[Any, Callable[[Tensor], Tensor]] = {
