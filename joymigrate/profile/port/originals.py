@@ -116,7 +116,7 @@ def find_originals(
     if inline:
         yield of_strings(one, inline[0])
         return
-    files = listed(one, builds, native)
+    files = list_sources(one, builds, native)
     host = [path for path in files if path.suffix in SOURCE]
     if host:
         yield of_files(one, host, native, on_device=False)
@@ -124,7 +124,7 @@ def find_originals(
         yield of_files(one, files, native, on_device=True)
 
 
-def listed(one: BoundOperator, builds: list[Build], native: list[Path]) -> list[Path]:
+def list_sources(one: BoundOperator, builds: list[Build], native: list[Path]) -> list[Path]:
     """The files that a build lists with the one that binds; else those beside it."""
     able = [path for path in native if path.suffix in (*SOURCE, DEVICE)]
     fitting = [build for build in builds if Path(one.path).name in build.sources] or builds
@@ -145,9 +145,9 @@ def of_files(
             name = f"{name}.cpp" if path.suffix == DEVICE else name
             sources.append(name)
         text = path.read_text("utf-8", "replace")
-        texts[name] = as_cpp(text, one.module) if on_device else renamed(text, one.module)
+        texts[name] = as_cpp(text, one.module) if on_device else rename_library(text, one.module)
     include = tuple(sorted({Path(name).parent.as_posix() for name in texts}))
-    return prepared(one, sources, include, texts, on_device)
+    return prepare_sources(one, sources, include, texts, on_device)
 
 
 def of_strings(one: BoundOperator, build: Build) -> OriginalSources:
@@ -156,10 +156,10 @@ def of_strings(one: BoundOperator, build: Build) -> OriginalSources:
     if build.functions:
         bound = "".join(f' m.def("{name}", &{name});' for name in build.functions)
         text += f"\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{{bound} }}\n"
-    return prepared(one, ["inline.cpp"], (), {"inline.cpp": text}, True)
+    return prepare_sources(one, ["inline.cpp"], (), {"inline.cpp": text}, True)
 
 
-def prepared(
+def prepare_sources(
     one: BoundOperator, sources: list[str], include: tuple[str, ...], texts: dict[str, str],
     on_device: bool,
 ) -> OriginalSources:  # fmt: skip
@@ -169,7 +169,7 @@ def prepared(
     return OriginalSources(one, tuple(sources), include, texts, on_device)
 
 
-def renamed(text: str, space: str) -> str:
+def rename_library(text: str, space: str) -> str:
     """A library's sources under another namespace, so that its own one stays free."""
     if not space:
         return text
@@ -190,4 +190,4 @@ def as_cpp(text: str, space: str) -> str:
             f"[&](auto... one) {{ {call}(one...); }}{', ' if given else ''}{given})"
         )
         at = end + 1
-    return renamed(made + text[at:], space)
+    return rename_library(made + text[at:], space)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, special
 
 from joymigrate.run.rehearse.fill.declare import elementwise, fill
-from joymigrate.run.rehearse.fill.fits import fitted
+from joymigrate.run.rehearse.fill.fits import evaluate_fit
 
 NEAR = 8.0  # where the wave is taken off
 FAR = 2048.0  # from where on P and x Q do not change
@@ -26,7 +26,7 @@ GROWS = "the error of exp(|x|) grows with |x|"
 @elementwise
 def i0e(x: Tensor) -> Tensor:
     """exp(-|x|) I0(x)."""
-    return fitted(special.i0e, torch.abs(x))
+    return evaluate_fit(special.i0e, torch.abs(x))
 
 
 @fill("i0 i0_ i0.out", rtol=1e-5, note=GROWS)
@@ -35,14 +35,14 @@ def i0e(x: Tensor) -> Tensor:
 def i0(x: Tensor) -> Tensor:
     """I0(x)."""
     size = torch.abs(x)
-    return torch.where(torch.isinf(x), size, torch.exp(size) * fitted(special.i0e, size))
+    return torch.where(torch.isinf(x), size, torch.exp(size) * evaluate_fit(special.i0e, size))
 
 
 @fill("special_i1e special_i1e.out", rtol=3e-6)
 @elementwise
 def i1e(x: Tensor) -> Tensor:
     """exp(-|x|) I1(x), an odd function."""
-    return torch.where(x < 0, -1.0, 1.0) * fitted(special.i1e, torch.abs(x))
+    return torch.where(x < 0, -1.0, 1.0) * evaluate_fit(special.i1e, torch.abs(x))
 
 
 @fill("special_i1 special_i1.out", rtol=1e-5, note=GROWS)
@@ -51,7 +51,7 @@ def i1e(x: Tensor) -> Tensor:
 def i1(x: Tensor) -> Tensor:
     """I1(x)."""
     size = torch.abs(x)
-    found = torch.exp(size) * fitted(special.i1e, size)
+    found = torch.exp(size) * evaluate_fit(special.i1e, size)
     found = torch.where(torch.isinf(x), size, found)
     return torch.where(x < 0, -found, found)
 
@@ -80,15 +80,15 @@ AMPLITUDES: dict[Any, Callable[[Tensor], Tensor]] = {
 
 def bessel(kind: str, order: int, x: Tensor) -> Tensor:
     """J or Y of any x > 0."""
-    p = fitted(AMPLITUDES["P", order], x, NEAR, FAR)
-    q = fitted(AMPLITUDES["Q", order], x, NEAR, FAR) / x
+    p = evaluate_fit(AMPLITUDES["P", order], x, NEAR, FAR)
+    q = evaluate_fit(AMPLITUDES["Q", order], x, NEAR, FAR) / x
     # cos(x - a) and sin(x - a) out of cos x and sin x, which lose no digits of x
     a = (2 * order + 1) * math.pi / 4
     cosine = torch.cos(x) * math.cos(a) + torch.sin(x) * math.sin(a)
     sine = torch.sin(x) * math.cos(a) - torch.cos(x) * math.sin(a)
     wave = p * cosine - q * sine if kind == "J" else p * sine + q * cosine
     far = torch.where(torch.isinf(x), 0, math.sqrt(2 / math.pi) * wave / torch.sqrt(x))
-    return torch.where(x < NEAR, fitted(KINDS[kind, order], x, high=NEAR), far)
+    return torch.where(x < NEAR, evaluate_fit(KINDS[kind, order], x, high=NEAR), far)
 
 
 @fill("special_bessel_j0 special_bessel_j0.out", rtol=1e-5, atol=2e-6)
@@ -111,7 +111,7 @@ def with_pole(x: Tensor, found: Tensor, pole: float) -> Tensor:
     return torch.where(x == 0, pole, torch.where(x < 0, math.nan, found))
 
 
-def second(order: int, name: str) -> None:
+def declare_second(order: int, name: str) -> None:
     """Declare Y0 or Y1."""
 
     @fill(f"{name} {name}.out", rtol=1e-5, atol=2e-6)
@@ -120,24 +120,24 @@ def second(order: int, name: str) -> None:
         return with_pole(x, bessel("Y", order, x), -math.inf)
 
 
-def modified(scaled: Callable[[Tensor], Tensor], name: str) -> None:
+def declare_modified(scaled: Callable[[Tensor], Tensor], name: str) -> None:
     """Declare K0 or K1, and the same by exp(x)."""
 
     @fill(f"special_scaled_{name} special_scaled_{name}.out", rtol=1e-5)
     @elementwise
     def grown(x: Tensor) -> Tensor:
-        return with_pole(x, fitted(scaled, x), math.inf)
+        return with_pole(x, evaluate_fit(scaled, x), math.inf)
 
     @fill(f"special_{name} special_{name}.out", rtol=2e-5)
     @elementwise
     def declared(x: Tensor) -> Tensor:
-        return with_pole(x, fitted(scaled, x) * torch.exp(-x), math.inf)
+        return with_pole(x, evaluate_fit(scaled, x) * torch.exp(-x), math.inf)
 
 
-second(0, "special_bessel_y0")
-second(1, "special_bessel_y1")
-modified(special.scaled_modified_bessel_k0, "modified_bessel_k0")
-modified(special.scaled_modified_bessel_k1, "modified_bessel_k1")
+declare_second(0, "special_bessel_y0")
+declare_second(1, "special_bessel_y1")
+declare_modified(special.scaled_modified_bessel_k0, "modified_bessel_k0")
+declare_modified(special.scaled_modified_bessel_k1, "modified_bessel_k1")
 
 
 @fill("special_spherical_bessel_j0 special_spherical_bessel_j0.out")

@@ -46,7 +46,7 @@ def pieces_on(
     return first, found.to(device)
 
 
-def fitted(function: Function, x: Tensor, low: float = 0.0, high: float = math.inf) -> Tensor:
+def evaluate_fit(function: Function, x: Tensor, low: float = 0.0, high: float = math.inf) -> Tensor:
     """`function` of x > 0, as finite as it is between `low` and `high`; values outside are taken at
     the nearest end, which is the dtype's at most."""
     whole, shift, _ = FORMS[x.dtype]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from joymigrate.run.rehearse.fill.declare import elementwise, fill, floats
-from joymigrate.run.rehearse.fill.fits import fitted
+from joymigrate.run.rehearse.fill.fits import evaluate_fit
 
 EULER = 0.5772156649015329
 # Bernoulli numbers B2, B4, …
@@ -39,7 +39,7 @@ def lgamma(x: Tensor) -> Tensor:
     """log |gamma(x)|; inf at 0, -1, -2, … and at both infinities."""
     reflect = x < 0.5
     y = torch.where(reflect, 1 - x, x)
-    positive = fitted(lgamma_by_x, y, low=0.5) * y
+    positive = evaluate_fit(lgamma_by_x, y, low=0.5) * y
     # log(pi / |sin|) - lgamma(1 - x); close to 0 that is lgamma(1 + x) - log |x|
     sine = torch.abs(sine_of_pi(x))
     reflected = math.log(math.pi) - torch.log(sine) - positive
@@ -57,7 +57,7 @@ def digamma(x: Tensor) -> Tensor:
     """The derivative of log gamma; -inf at +0, inf at -0, nan at negative whole numbers."""
     reflect = x < 0
     y = torch.where(reflect, 1 - x, x)
-    positive = fitted(torch.digamma, y)
+    positive = evaluate_fit(torch.digamma, y)
     positive = torch.where(torch.isinf(y), y, positive)
     fraction = x - torch.round(x)
     whole = fraction == 0

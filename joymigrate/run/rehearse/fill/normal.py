@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, special
 
 from joymigrate.run.rehearse.fill.declare import elementwise, fill
-from joymigrate.run.rehearse.fill.fits import fitted
+from joymigrate.run.rehearse.fill.fits import evaluate_fit
 
 ROOT_2 = math.sqrt(2)
 
@@ -24,7 +24,7 @@ def exp_of_square(x: Tensor) -> Tensor:
 @elementwise
 def erfcx(x: Tensor) -> Tensor:
     """exp(x^2) erfc(x)."""
-    positive = fitted(special.erfcx, torch.abs(x))
+    positive = evaluate_fit(special.erfcx, torch.abs(x))
     found = torch.where(x < 0, 2 * exp_of_square(x.clamp(max=0)) - positive, positive)
     return torch.where(torch.isnan(x), x, found)
 
@@ -34,7 +34,7 @@ def erfcx(x: Tensor) -> Tensor:
 def log_ndtr(x: Tensor) -> Tensor:
     """The logarithm of the normal distribution function."""
     low = x.clamp(max=-1)
-    tail = torch.log(fitted(special.erfcx, -low / ROOT_2) / 2) - low * low / 2
+    tail = torch.log(evaluate_fit(special.erfcx, -low / ROOT_2) / 2) - low * low / 2
     middle = torch.log1p(-torch.erfc(x.clamp(min=-1) / ROOT_2) / 2)
     found = torch.where(x < -1, tail, middle)
     return torch.where(torch.isnan(x) | (x == -math.inf), x, found)
@@ -45,7 +45,7 @@ def log_ndtr(x: Tensor) -> Tensor:
 def ndtri(p: Tensor) -> Tensor:
     """The inverse of the normal distribution function; nan outside [0, 1]."""
     size = torch.minimum(p, 1 - p)
-    below = fitted(special.ndtri, size, high=0.5)
+    below = evaluate_fit(special.ndtri, size, high=0.5)
     found = torch.where(p < 0.5, below, -below)
     found = torch.where(p == 0, -math.inf, torch.where(p == 1, math.inf, found))
     return torch.where((p < 0) | (p > 1) | torch.isnan(p), math.nan, found)
