@@ -116,7 +116,7 @@ def waiting(line: ClusterTimeline) -> Picture:
 def grid(picture: TimelineView, queues: Sequence[str]) -> Html:
     """One row of squares per node; a colour per queue, grey for broken or foreign cards."""
     color = {queue: COLORS[i % len(COLORS)] for i, queue in enumerate(queues)}
-    color |= {"-": "#444c", "*": "#8888"}
+    color |= {"-": "#444c", "*": "#8888", "+": "#888c"}
     per_column = -(-len(picture.rows) // COLUMNS) or 1
     wide = WIDTH / COLUMNS
     squares = []

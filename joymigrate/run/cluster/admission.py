@@ -21,7 +21,7 @@ from joymigrate.run.cluster.place import NO_ROOM, Flags, Placer
 from joymigrate.run.cluster.reasons import PlacementRefusal
 from joymigrate.run.cluster.shape import TaskShape
 from joymigrate.run.cluster.shortfall import explain, explain_shape
-from joymigrate.run.cluster.state import ClusterState, Ints, Placement, Pool
+from joymigrate.run.cluster.state import ClusterState, Ints, Placement
 
 MOST_MASKS = 32  # unions of holds that are remembered
 HELD = PlacementRefusal("held", {"head": "", "until": ""})  # `why` says for whom
@@ -55,7 +55,6 @@ class Admission:
         self._covered: tuple[tuple[CardHold, ...], dict[int, bool]] = ((), {})
         self._meets: dict[tuple[CardHold, int], bool] = {}
         self._masks: dict[tuple[CardHold, ...], Ints] = {}
-        self._nodes: dict[frozenset[Pool], Flags] = {}
 
     def admit(self, entry: WaitingJob, now: float) -> Placement | PlacementRefusal:
         """A placement inside all limits, or the one reason why not."""
@@ -221,22 +220,6 @@ class Admission:
         ends = [hold.until for hold in self.holds if hold.until != NEVER]
         return max(0.0, max(ends, default=now) - now) / 60
 
-    def nodes_of(self, job: GangJob) -> Flags:
-        """The nodes that may take a pod of this job."""
-        pools = [
-            shape.pool
-            for task in job.tasks
-            if not isinstance(shapes := self.placer.shapes(job, task), PlacementRefusal)
-            for shape in shapes
-        ]
-        key = frozenset(pools)
-        if key not in self._nodes:
-            flags = np.zeros(len(self.state.nodes), dtype=bool)
-            for pool in pools:
-                flags[pool.nodes] = True
-            self._nodes[key] = flags
-        return self._nodes[key]
-
     def covered(self, entry: WaitingJob) -> bool:
         """Whether as many jobs as may have cards held on nodes that this job could use do."""
         if not self.holds:
@@ -250,7 +233,7 @@ class Admission:
         return known[entry.group]
 
     def _covers(self, entry: WaitingJob) -> bool:
-        mine = self.nodes_of(entry.job)
+        mine = self.placer.nodes_for(entry.job)
         there = self.holds_on(mine)
         if any(hold.until == NEVER for hold in there):
             return True  # nobody knows for how long it takes cards from all others
@@ -309,7 +292,7 @@ class Admission:
         """A refusal that says for whom the free cards are kept that it leaves out."""
         if not refusal.facts.get("kept_cards"):
             return refusal
-        free, nodes = self.state.free, self.nodes_of(entry.job)
+        free, nodes = self.state.free, self.placer.nodes_for(entry.job)
         kept = {f"job {hold.entry.job.name}": hold.mask for hold in self.binding(entry, now)}
         names = [name for name, mask in kept.items() if bool((mask & free)[nodes].any())]
         return replace(refusal, facts={**refusal.facts, "whose": " and ".join(names)})

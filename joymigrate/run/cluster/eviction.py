@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from joymigrate.run.cluster.jobs import GangJob
-from joymigrate.run.cluster.state import Placement
+from joymigrate.run.cluster.state import Placement, masks_of
 
 Try = Callable[[Sequence["Victim"]], "Placement | None"]
 NODES_TRIED = 16  # cheapest nodes that are looked at for a one-node claim
@@ -120,7 +120,5 @@ def shorten(order: Sequence[Victim], attempt: Try) -> EvictionPlan | None:
 
 def overlaps(one: Placement, other: Placement) -> bool:
     """Whether two placements share a card."""
-    masks: dict[int, int] = {}
-    for grant in one:
-        masks[grant.node] = masks.get(grant.node, 0) | grant.mask
+    masks = masks_of(one)
     return any(masks.get(grant.node, 0) & grant.mask for grant in other)

@@ -54,7 +54,7 @@ def count_idle(scheduler: Scheduler, entry: WaitingJob) -> dict[str, int]:
     """Free cards per kind on the nodes that may take a pod of the job, held ones among them."""
     state = scheduler.state
     found: dict[str, int] = {}
-    for number in scheduler.admission.nodes_of(entry.job).nonzero()[0]:
+    for number in scheduler.placer.nodes_for(entry.job).nonzero()[0]:
         kind = state.nodes[int(number)].kind.name
         found[kind] = found.get(kind, 0) + int(state.free[number]).bit_count()
     return found
@@ -63,7 +63,7 @@ def count_idle(scheduler: Scheduler, entry: WaitingJob) -> dict[str, int]:
 def holds_before(scheduler: Scheduler, entry: WaitingJob, now: float) -> list[dict[str, Any]]:
     """Free cards on the job's nodes that are held for others whom it may not pass."""
     state, admission = scheduler.state, scheduler.admission
-    nodes = admission.nodes_of(entry.job)
+    nodes = scheduler.placer.nodes_for(entry.job)
     found = []
     for hold in admission.binding(entry, now):
         masks = (hold.mask & state.free)[nodes]
@@ -77,7 +77,7 @@ def unusable(scheduler: Scheduler, entry: WaitingJob) -> dict[str, list[int]]:
     """Cards of the job's nodes that nobody is granted: failed, cordoned, lost."""
     state = scheduler.state
     found = {}
-    for number in scheduler.admission.nodes_of(entry.job).nonzero()[0]:
+    for number in scheduler.placer.nodes_for(entry.job).nonzero()[0]:
         node = state.nodes[int(number)]
         sick = int(state.granted[number]) & ~int(state.usable[number])
         if sick:

@@ -1,16 +1,16 @@
 """Traffic of the days to come: what a service will be asked, and when the cards run out.
 
-Two questions, two models of statsmodels. Replicas need the next minutes: season and trend by loess
-(STL: Cleveland et al. 1990), the rest by an autoregression of two steps, fitted again 12 times a
-season on what was known then. Buying needs months: exponential smoothing of the daily peaks with
-its prediction intervals (Hyndman et al. 2008), tried first on the record's own past, and widened
-by as much as they were too narrow there.
+Two questions. Replicas need the next minutes: what came a season ago, and head room (season and
+trend by loess with an autoregression did no better on three made records). Buying needs months:
+exponential smoothing of the daily peaks with its prediction intervals (Hyndman et al. 2008), tried
+first on the record's own past, and widened by as much as they were too narrow there.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 DAY_S = 86400.0
 SEASONS = 7  # of the past that are looked at
-FITS = 12  # per season
+TAKEN = 12  # times per season that the head room is taken anew
 COVER = 0.95  # share of the past's errors that the spare replicas take
 WEEK = 7  # days; peaks have a week's season from three weeks on
 WIDEST = 20.0  # times the model's own interval
@@ -55,31 +55,6 @@ def even(loads: Sequence[Load]) -> tuple[Floats, float]:
     return np.interp(grid, at, rate), step
 
 
-def next_season(values: Floats, period: int, steps: int) -> Floats:
-    """The next `steps` values of a series whose season has `period` samples; two must be known."""
-    need("cluster", "statsmodels", what="a forecast")
-    from statsmodels.tsa.ar_model import AutoReg
-    from statsmodels.tsa.forecasting.stl import STLForecast
-
-    known = values[-SEASONS * period :]
-    if not np.ptp(known):
-        return np.full(steps, known[-1])
-    jump = max(1, period // 10)  # loess at every tenth of a season, straight lines in between
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about convergence: what counts is the error, measured
-        model = STLForecast(
-            known,
-            AutoReg,
-            period=period,
-            seasonal=2 * SEASONS - 1,
-            trend_jump=jump,
-            low_pass_jump=jump,
-            model_kwargs={"lags": 2, "trend": "c"},
-        )
-        ahead = np.asarray(model.fit().forecast(steps), dtype=np.float64)
-    return np.maximum(np.where(np.isfinite(ahead), ahead, known[-period:].max()), 0.0)
-
-
 def ahead(loads: Sequence[Load], season_s: float, lead_s: float) -> list[float]:
     """For each row: the most that is expected until `lead_s` seconds later, in requests per second.
 
@@ -103,43 +78,32 @@ def ahead(loads: Sequence[Load], season_s: float, lead_s: float) -> list[float]:
 
 
 class RollingForecast:
-    """What is expected while traffic goes on, row by row; fitted anew `FITS` times a season.
+    """What is expected while traffic goes on, row by row: what came a season ago, and head room.
 
-    `period` and `lead` are in rows: one season, and how far ahead is looked.
+    `period` and `lead` are in rows: one season, and how far ahead is looked. The head room is what
+    95 % of such forecasts of the last seasons were short by, taken anew `TAKEN` times a season.
     """
 
     def __init__(self, period: int, lead: int) -> None:
         self.period, self.lead = period, lead
-        self.every = max(1, period // FITS)
         self.values: list[float] = []
-        self.errors: list[float] = []
-        self.coming: Floats | None = None
-        self.made = 0  # rows that were known to `coming`
+        self.errors: deque[float] = deque(maxlen=SEASONS * period)
         self.spare = 0.0
 
     def add(self, rate: float) -> None:
         """One more row is known."""
-        if self.coming is not None:
-            self.errors.append(rate - float(self.coming[len(self.values) - self.made]))
+        if len(self.values) >= self.period:
+            self.errors.append(rate - self.values[-self.period])
         self.values.append(rate)
-        rows = len(self.values)
-        if rows >= 2 * self.period and (self.coming is None or rows - self.made >= self.every):
-            self._fit()
-
-    def _fit(self) -> None:
-        known = np.array(self.values)
-        self.errors = self.errors[-SEASONS * self.period :]
-        self.coming = next_season(known, self.period, self.every + self.lead)
-        self.made = len(known)
-        errors = self.errors
-        self.spare = float(np.quantile(errors, COVER)) if errors else float(np.std(known)) / 4
+        if self.errors and not len(self.values) % max(1, self.period // TAKEN):
+            self.spare = max(0.0, float(np.quantile(self.errors, COVER)))
 
     def expected(self) -> float:
         """The most that is expected in the next `lead` rows; 0.0 until two seasons are known."""
-        if self.coming is None:
+        if len(self.values) < 2 * self.period:
             return 0.0
-        at = len(self.values) - self.made
-        return float(self.coming[at : at + self.lead].max()) + max(0.0, self.spare)
+        begin = len(self.values) - self.period
+        return max(self.values[begin : begin + self.lead]) + self.spare
 
 
 def going_on(

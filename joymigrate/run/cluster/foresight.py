@@ -19,7 +19,7 @@ from joymigrate.run.cluster.entries import NEVER
 from joymigrate.run.cluster.events import Action, ClusterTick, Ended, Event, NodeBack, Start
 from joymigrate.run.cluster.place import NO_ROOM
 from joymigrate.run.cluster.scheduler import Scheduler
-from joymigrate.run.cluster.state import Placement
+from joymigrate.run.cluster.state import Placement, masks_of
 
 MOMENTS = 2000  # moments of one look ahead
 ROUNDS = 20  # times that all that runs is thought away
@@ -257,7 +257,7 @@ def fewer(scheduler: Scheduler, name: str, outlook: Outlook) -> Iterator[set[str
     placed = outlook.placed.get(name)
     if placed is None:
         return
-    held = masks(placed)
+    held = masks_of(placed)
     near, same = set(), set()
     entry = scheduler.entry(name)
     if entry is None or entry.job.after:
@@ -298,14 +298,6 @@ def heal_nodes(scheduler: Scheduler, name: str, now: float) -> Enough | None:
             sick, course = rest, tried
     ends, starts = leave_out(scheduler, name, course, now, sick)
     return Enough(tuple(ends), tuple(starts), tuple(sick))
-
-
-def masks(placement: Placement) -> dict[int, int]:
-    """Cards per node."""
-    held: dict[int, int] = {}
-    for grant in placement:
-        held[grant.node] = held.get(grant.node, 0) | grant.mask
-    return held
 
 
 def clone(scheduler: Scheduler) -> Scheduler:

@@ -47,6 +47,7 @@ class Placer:
     def __init__(self, state: ClusterState, policy: Policy) -> None:
         self.state = state
         self.policy = policy
+        self._nodes: dict[frozenset[Pool], Flags] = {}
         self._shapes: dict[tuple[Any, ...], list[TaskShape] | PlacementRefusal] = {}
         # The same by the task itself, which spares comparing it with others.
         self.known: dict[int, tuple[PodGroup, Any, list[TaskShape] | PlacementRefusal]] = {}
@@ -54,6 +55,22 @@ class Placer:
     def compiled(self) -> list[TaskShape]:
         """The shapes that are remembered; they never change."""
         return [shape for each in self._shapes.values() if isinstance(each, list) for shape in each]
+
+    def nodes_for(self, job: GangJob) -> Flags:
+        """The nodes that may take a pod of this job."""
+        found = [
+            shape.pool
+            for task in job.tasks
+            if not isinstance(shapes := self.shapes(job, task), PlacementRefusal)
+            for shape in shapes
+        ]
+        pools = frozenset(found)
+        if pools not in self._nodes:
+            flags = np.zeros(len(self.state.nodes), dtype=bool)
+            for pool in pools:
+                flags[pool.nodes] = True
+            self._nodes[pools] = flags
+        return self._nodes[pools]
 
     def place(
         self, job: GangJob, hold: Ints | None = None, allowed: Allowed | None = None

@@ -115,7 +115,7 @@ class Preemption:
             ]
         if not found:
             return []
-        kinds = self._kinds_wanted(claim)
+        kinds = {self.kind_of[node] for node in self.guess.nodes_for(claim).nonzero()[0]}
         found = [run for run in found if wall or kinds & run.use.keys()]
         others = [run for run in found if run.entry.job.queue != claim.queue]
         safe = self._safe(claim, not guaranteed) if others else set()
@@ -131,12 +131,3 @@ class Preemption:
         runs.sort(key=lambda run: (-run.entry.job.priority, run.entry.number))
         listed = [(run.entry.job.name, run.entry.job.queue, run.use) for run in runs]
         return self.quotas.entitled_jobs(listed, claim.queue, deserved)
-
-    def _kinds_wanted(self, job: GangJob) -> set[int]:
-        wanted: set[int] = set()
-        for task in job.tasks:
-            shapes = self.guess.shapes(job, task)
-            if not isinstance(shapes, PlacementRefusal):
-                for shape in shapes:
-                    wanted |= {self.kind_of[int(node)] for node in shape.pool.nodes}
-        return wanted

@@ -11,7 +11,7 @@ from joymigrate.run.cluster.allocations import NODE, SLOT, Allocations, Flags
 from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.place import Placer
 from joymigrate.run.cluster.reasons import PlacementRefusal
-from joymigrate.run.cluster.state import ClusterState, Ints, Placement
+from joymigrate.run.cluster.state import ClusterState, Ints, Placement, masks_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class Reservation:
     def mask(self, nodes: int) -> Ints:
         """The cards per node."""
         mask = np.zeros(nodes, dtype=np.int64)
-        for grant in self.placement:
-            mask[grant.node] |= grant.mask
+        for node, held in masks_of(self.placement).items():
+            mask[node] = held
         return mask
 
 
@@ -42,7 +42,7 @@ def earliest(
     Jobs whose end nobody knows come last; the state is left as it was. `barred` are the cards that
     the job must leave alone.
     """
-    nodes = nodes_wanted(state, placer, job)
+    nodes = placer.nodes_for(job)
     live = np.nonzero(holdings.live & on_nodes(holdings, nodes))[0]
     order = live[np.argsort(holdings.expected[live], kind="stable")]
 
@@ -76,17 +76,6 @@ def earliest(
     last = order[:ended]
     stated = bool(np.isfinite(holdings.ends[last]).all())
     return Reservation(chosen, float(holdings.expected[last[-1]]), stated)
-
-
-def nodes_wanted(state: ClusterState, placer: Placer, job: GangJob) -> Flags:
-    """The nodes that may take a pod of this job: ends on others make no room."""
-    wanted = np.zeros(len(state.nodes), dtype=bool)
-    for task in job.tasks:
-        shapes = placer.shapes(job, task)
-        if not isinstance(shapes, PlacementRefusal):
-            for shape in shapes:
-                wanted[shape.pool.nodes] = True
-    return wanted
 
 
 def on_nodes(holdings: Allocations, nodes: Flags) -> Flags:

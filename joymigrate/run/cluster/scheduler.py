@@ -58,10 +58,7 @@ from joymigrate.run.cluster.shape import TaskShape
 from joymigrate.run.cluster.state import ClusterState, Ints, Placement
 
 # Mended by jobs that end.
-PHYSICAL = (
-    "none", "cards", "shape", "leaf", "leaf_tasks", "numa", "superpod", "cpu", "open",
-    "shares", "together",
-)  # fmt: skip
+PHYSICAL = ("none", "superpod")
 KEPT = ("held",)  # there are cards, for somebody else
 CYCLES = 8  # rounds of offering what evictions left over
 DEPTH = 64  # jobs of one group that are tried behind the one whose turn it is
@@ -519,7 +516,7 @@ class Scheduler(Resizing):
         if not room.stated and self._now - entry.since < self.settings.hold_blind_after:
             return
         mask = room.mask(len(self.state.nodes))
-        nodes = self.admission.nodes_of(entry.job)
+        nodes = self.placer.nodes_for(entry.job)
         if room.until == NEVER and self.admission.holds_on(nodes):
             return  # beside others only for a time that is known
         self._groups[entry.group].promise(entry)

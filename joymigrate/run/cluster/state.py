@@ -37,6 +37,14 @@ class Grant:
 Placement = tuple[Grant, ...]
 
 
+def masks_of(placement: Placement) -> dict[int, int]:
+    """The cards that a placement holds, as a mask per node."""
+    held: dict[int, int] = {}
+    for grant in placement:
+        held[grant.node] = held.get(grant.node, 0) | grant.mask
+    return held
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
     """Nodes of one layout that a request may use: `index` into the state's arrays.

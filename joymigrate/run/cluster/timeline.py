@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from joymigrate.run.cluster.policies import Typical
 from joymigrate.run.cluster.policies._gradient import WHOLE, Fragments
 
 if TYPE_CHECKING:
+    from joymigrate.run.cluster.entries import RunningJob
     from joymigrate.run.cluster.scheduler import Scheduler
 
 POINTS = 400  # samples of one run
@@ -35,7 +36,7 @@ class ClusterTimeline:
 class TimelineView:
     """One row per node: name, kind, leaf, and per card the queue that holds it.
 
-    "" is free, "-" broken or absent, "*" held by somebody else. `more` nodes are not shown.
+    The signs are those of `find_holders`. `more` nodes are not shown.
     """
 
     rows: tuple[tuple[str, str, str, tuple[str, ...]], ...]
@@ -130,19 +131,34 @@ class TimelineSampler:
 
 def picture(scheduler: Scheduler) -> TimelineView:
     """Who holds which card right now."""
+    nodes = scheduler.state.nodes
+    held = find_holders(scheduler, lambda run: run.entry.job.queue, NODES_SHOWN)
+    rows = [
+        (node.name, node.kind.name, node.leaf, tuple(of))
+        for node, of in zip(nodes, held, strict=False)
+    ]
+    return TimelineView(tuple(rows), max(0, len(nodes) - NODES_SHOWN))
+
+
+def find_holders(
+    scheduler: Scheduler, name: Callable[[RunningJob], str], most: int
+) -> list[list[str]]:
+    """Who has each card of each node: a name, `+` several of them with shares of it, `*` somebody
+    else, `-` out of use, "" nobody. Only the first `most` nodes.
+    """
     state = scheduler.state
-    owner: dict[tuple[int, int], str] = {}
+    held: dict[tuple[int, int], str] = {}
     for run in scheduler.running.values():
+        mine = name(run)
         for grant in run.placement:
             for card in cards.ids(grant.mask):
-                owner[grant.node, card] = run.entry.job.queue
-    rows = []
-    for i, node in enumerate(state.nodes[:NODES_SHOWN]):
-        held = tuple(
-            owner.get((i, card))
-            or ("-" if not int(state.present[i]) >> card & 1 or not state.ready[i] else "")
+                held[grant.node, card] = mine if held.get((grant.node, card), mine) == mine else "+"
+    return [
+        [
+            held.get((i, card))
             or ("*" if card in node.used else "")
+            or ("" if state.ready[i] and int(state.usable[i]) >> card & 1 else "-")
             for card in range(node.kind.cards)
-        )
-        rows.append((node.name, node.kind.name, node.leaf, held))
-    return TimelineView(tuple(rows), max(0, len(state.nodes) - NODES_SHOWN))
+        ]
+        for i, node in enumerate(state.nodes[:most])
+    ]

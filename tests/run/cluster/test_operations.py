@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,6 @@ from joymigrate.errors import JoyError
 from joymigrate.run.cluster import autoscale, metrics, preflight
 from joymigrate.run.cluster.autoscale import Autoscaler, Load, ScalingRule
 from joymigrate.run.cluster.kubernetes.validate import ManifestObject, check, schemas
-from joymigrate.run.cluster.preflight import ascend_ranktable
 
 STATUS = {
     "jobs": [
@@ -33,6 +33,7 @@ def test_metrics_are_readable_by_prometheus() -> None:
     }
     jobs = {tuple(s.labels.values()): s.value for s in families["joymigrate_cluster_jobs"].samples}
     assert jobs["q", "running"] == jobs["q", "waiting"] == 1
+    assert families["joymigrate_cluster_evictions"].samples[0].value == 2
     assert families["joymigrate_cluster_cards_in_use"].samples[0].value == 2
     assert families["joymigrate_cluster_wait_seconds"].samples[1].labels["job"] == 'b"\n'
 
@@ -66,8 +67,15 @@ def test_links_that_are_down_unhealthy_missing_or_doubled_are_named() -> None:
 
 def test_a_rank_table_of_a_plan_fits_it_and_mistakes_are_found() -> None:
     pods = [("a", [4, 5, 6, 7]), ("b", [0, 1, 2, 3])]
-    addresses = {"a": [f"10.0.0.{i}" for i in range(8)], "b": [f"10.0.1.{i}" for i in range(8)]}
-    table = ascend_ranktable.build(pods, addresses)
+    table: dict[str, Any] = {"version": "1.0", "status": "completed", "server_count": "2"}
+    table["server_list"] = [
+        {"server_id": node, "device": [
+            {"device_id": str(card), "rank_id": str(4 * number + rank),
+             "device_ip": f"10.0.{number}.{card}"}
+            for rank, card in enumerate(cards)
+        ]}
+        for number, (node, cards) in enumerate(pods)
+    ]  # fmt: skip
     assert preflight.rank_table(table, pods, "t") == []
     broken = copy.deepcopy(table)
     broken["server_list"][1]["device"][0]["rank_id"] = "0"

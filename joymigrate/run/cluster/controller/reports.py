@@ -9,12 +9,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from joymigrate.run.cluster import cards
 from joymigrate.run.cluster.controller import store
 from joymigrate.run.cluster.controller.ledger import LIVE, JobLedger, JobRecord
 from joymigrate.run.cluster.explain import explain
 from joymigrate.run.cluster.foresight import look_ahead
 from joymigrate.run.cluster.scheduler import Scheduler
+from joymigrate.run.cluster.timeline import find_holders
 
 MOST_JOBS = 100  # of each state on the board: a reason is worked out for every waiting one
 MOST_NODES = 256
@@ -116,7 +116,9 @@ def board_data(scheduler: Scheduler, ledger: JobLedger, now: float) -> dict[str,
     live["waiting"].sort(key=lambda record: place.get(record.job.name, len(place)))
     live["running"].sort(key=lambda record: record.started or now)
     nodes = node_rows(scheduler, ledger)
-    for row, held in zip(nodes, owners(scheduler), strict=False):
+    for row, held in zip(
+        nodes, find_holders(scheduler, lambda run: run.entry.job.name, MOST_NODES), strict=False
+    ):
         row["held"] = held
     return {
         "schema": "joymigrate.board/1",
@@ -139,27 +141,6 @@ def board_data(scheduler: Scheduler, ledger: JobLedger, now: float) -> dict[str,
             **{state: max(0, len(found) - MOST_JOBS) for state, found in live.items()},
         },
     }  # fmt: skip
-
-
-def owners(scheduler: Scheduler) -> list[list[str]]:
-    """Who has each card of each node: a job, `+` several with shares of it, `*` somebody else,
-    `-` out of use, "" nobody.
-    """
-    state = scheduler.state
-    held: dict[tuple[int, int], str] = {}
-    for name, run in scheduler.running.items():
-        for grant in run.placement:
-            for card in cards.ids(grant.mask):
-                held[grant.node, card] = "+" if (grant.node, card) in held else name
-    return [
-        [
-            held.get((i, card))
-            or ("*" if card in node.used else "")
-            or ("" if state.ready[i] and int(state.usable[i]) >> card & 1 else "-")
-            for card in range(node.kind.cards)
-        ]
-        for i, node in enumerate(state.nodes[:MOST_NODES])
-    ]
 
 
 def quota_data(scheduler: Scheduler, ledger: JobLedger) -> dict[str, Any]:

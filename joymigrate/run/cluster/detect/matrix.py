@@ -23,7 +23,7 @@ def read(text: str, card: str, where: str, help: str) -> LinkTable:
     columns = [int(number) for number in re.findall(rf"(?<!\S){card}(?!\S)", lines[head_at])]
     rows: dict[int, list[str]] = {}
     for line in lines[head_at + 1 :]:
-        cells = line.split()
+        cells = split_row(line, len(columns))
         name = re.fullmatch(card, cells[0]) if cells else None
         if name is None:
             if rows and len(rows) >= len(columns):
@@ -45,6 +45,12 @@ def read(text: str, card: str, where: str, help: str) -> LinkTable:
         for number in columns
     )
     return LinkTable(tuple(columns), links, affinity)
+
+
+def split_row(line: str, columns: int) -> list[str]:
+    """The cells of a row, by tabs where it has them: an empty one is no cell of the next column."""
+    cells = [cell.strip() for cell in line.split("\t")]
+    return cells if len(cells) > columns else line.split()
 
 
 def is_head(line: str, card: str) -> bool:

@@ -16,7 +16,6 @@ from datetime import datetime, timezone
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.cluster.events import Start
 from joymigrate.run.cluster.kubernetes import cluster_watch, gangs, live
 from joymigrate.run.cluster.kubernetes.nodes import Object
 from joymigrate.run.cluster.queues import Queue
@@ -109,10 +108,8 @@ def decide(
     first |= {gang_of(one.workload) for one in known if one.state == READY}
     mine = first | {gang_of(one.workload) for one in known}
     found = live.read(objects, now)
-    line = [job for job in found.gangs.waiting if gangs.drop_rest(job.name) in mine]
-    found.gangs.waiting = line
-    let_in = {job.name for job in line if gangs.drop_rest(job.name) in first}
-    decided = live.decide(found, now, queues, weights, let_in)
+    found.gangs.waiting = [job for job in found.gangs.waiting if gangs.drop_rest(job.name) in mine]
+    decided = live.decide(found, now, queues, weights, first)
     victims = {victim: claim for claim, all_ in decided.stops.items() for victim in all_}
     verdicts = []
     for one in known:
@@ -121,21 +118,15 @@ def decide(
         if name in victims:
             state, message = RETRY, f"{victims[name]} is entitled to its cards"
         elif state == PENDING and name in decided.starts:
-            state, message = READY, name_nodes(decided, decided.starts[name])
+            state, message = READY, f"there is room on {', '.join(decided.pods_on(name))}"
             if name in decided.stops:
                 state, message = PENDING, f"{', '.join(decided.stops[name])} must stop first"
-        elif state == PENDING and (why := decided.scheduler.why(name)) is not None:
+        elif state == PENDING and (why := decided.reasons.get(name)) is not None:
             state = REJECTED if why.permanent else RETRY
             message = f"{why.reason}; what helps: {why.frees}"
         if (state, message) != (one.state, one.message):
             verdicts.append(CheckVerdict(one.workload, one.version, one.check, state, message))
     return verdicts
-
-
-def name_nodes(decided: live.LiveDecision, start: Start) -> str:
-    """Where our rules see a gang; which nodes its pods get is the scheduler's choice."""
-    nodes = dict.fromkeys(decided.scheduler.state.nodes[one.node].name for one in start.placement)
-    return f"there is room on {', '.join(nodes)}"
 
 
 def let_go(objects: live.Objects, why: str) -> list[CheckVerdict]:

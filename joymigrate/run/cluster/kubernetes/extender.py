@@ -10,34 +10,20 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.run.cluster.http_door import JSON, Answer, open_door
 from joymigrate.run.cluster.kubernetes import live, quantity
-from joymigrate.run.cluster.kubernetes.gangs import drop_rest
 from joymigrate.run.cluster.kubernetes.nodes import Object, resources
 from joymigrate.run.cluster.queues import Queue
-from joymigrate.run.cluster.reasons import PlacementRefusal
-from joymigrate.run.cluster.scheduler import Scheduler
 
 PERMIT, REJECT = 1, -1  # votes of a plug-in (pkg/scheduler/plugins/util)
 UNSCHEDULABLE = 2  # a pod may fit when others have gone (pkg/scheduler/api, Status)
 CHOSEN = 100.0  # the score of a node that the gang was placed on
 GROUP = "scheduling.k8s.io/group-name"
-
-
-@dataclass(slots=True)
-class Session:
-    """One scheduling cycle of Volcano, as our rules decide it."""
-
-    scheduler: Scheduler
-    nodes: dict[str, Counter[str]] = field(default_factory=dict)  # of a gang that starts: pods
-    stops: dict[str, set[str]] = field(default_factory=dict)  # a claim, and whom it may stop
-    reasons: dict[str, str] = field(default_factory=dict)  # of a gang that waits
 
 
 class Extender:
@@ -50,7 +36,7 @@ class Extender:
         weights: Mapping[str, float] | None = None,
     ) -> None:
         self.clock, self.queues, self.weights = clock, tuple(queues), dict(weights or {})
-        self.session: Session | None = None
+        self.session: live.LiveDecision | None = None
         self.verbs: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "onSessionOpen": self.open_session,
             "onSessionClose": self.close_session,
@@ -68,7 +54,7 @@ class Extender:
             raise JoyError(f"no verb '{verb}'", help=", ".join(self.verbs))
         return self.verbs[verb](body)
 
-    def _opened(self) -> Session:
+    def _opened(self) -> live.LiveDecision:
         if self.session is None:
             raise JoyError(
                 "no session is open here", help="extender.onSessionOpenVerb: onSessionOpen"
@@ -79,18 +65,7 @@ class Extender:
         """Decide the whole cycle at once."""
         now = self.clock()
         found = live.read(read_session(body), now)
-        decided = live.decide(found, now, self.queues, self.weights)
-        session = Session(decided.scheduler)
-        for claim, victims in decided.stops.items():
-            session.stops.setdefault(drop_rest(claim), set()).update(map(drop_rest, victims))
-        for name, start in decided.starts.items():
-            places = session.nodes.setdefault(drop_rest(name), Counter())
-            places.update(decided.scheduler.state.nodes[one.node].name for one in start.placement)
-        for job in found.gangs.waiting:
-            why = decided.scheduler.why(job.name)
-            if why is not None:
-                session.reasons[drop_rest(job.name)] = why.reason
-        self.session = session
+        self.session = live.decide(found, now, self.queues, self.weights)
         return {}
 
     def close_session(self, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,18 +77,19 @@ class Extender:
         """Whether a pod may go to a node: of a gang with cards, where it was placed."""
         session, name = self._opened(), find_gang(body["task"])
         node = str(body["node"]["Name"])
-        if name in session.nodes:
-            places = session.nodes[name]
+        if name in session.starts:
+            places = session.pods_on(name)
             if node in places:
                 return {"status": "", "code": 0}
             return {"status": f"{name} was placed on {', '.join(places)}", "code": UNSCHEDULABLE}
         if name in session.reasons:
-            return {"status": session.reasons[name], "code": UNSCHEDULABLE}
+            return {"status": session.reasons[name].reason, "code": UNSCHEDULABLE}
         return {"status": "", "code": 0}  # it asks for no card, or is not waiting: not ours
 
     def score_nodes(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The nodes that the gang was placed on first, those with more of its pods before."""
-        places = self._opened().nodes.get(find_gang(body["task"]), Counter())
+        session, name = self._opened(), find_gang(body["task"])
+        places = session.pods_on(name) if name in session.starts else {}
         most = max(places.values(), default=1)
         names = [str(one["Name"]) for one in body.get("nodes") or ()]
         scores = {name: CHOSEN * places.get(name, 0) / most for name in names}
@@ -122,7 +98,7 @@ class Extender:
     def choose_victims(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Of those that may be stopped, the pods of gangs whose stop lets this claim start."""
         session = self._opened()
-        allowed = session.stops.get(find_gang(body["evictor"]), set())
+        allowed = session.stops.get(find_gang(body["evictor"]), ())
         victims = [one for one in body.get("evictees") or () if find_gang(one) in allowed]
         return {"status": PERMIT if victims else REJECT, "victims": victims}
 
@@ -137,13 +113,8 @@ class Extender:
         """Whether a job may have its pods made: not one that the limits keep back, or for good."""
         session = self._opened()
         name = f"{body['job'].get('Namespace') or 'default'}/{body['job']['Name']}"
-        entry = next(
-            (one for full, one in session.scheduler.waiting.items() if drop_rest(full) == name),
-            None,
-        )
-        refused = any(drop_rest(full) == name for full in session.scheduler.refused)
-        why = session.scheduler.why(entry.job.name) if entry else None
-        kept = refused or (isinstance(why, PlacementRefusal) and why.code in ("max", "min"))
+        why = session.reasons.get(name)
+        kept = why is not None and (why.permanent or why.code in ("max", "min"))
         return {"status": REJECT if kept else PERMIT}
 
 
@@ -211,41 +182,21 @@ def find_gang(task: Mapping[str, Any]) -> str:
 
 
 def serve(host: str, port: int, extender: Extender) -> ThreadingHTTPServer:
-    """A server that answers in threads of its own; its caller shuts it down.
+    """Answer one verb after the other.
 
     What cannot be answered is an HTTP error: with `extender.ignorable` Volcano goes on by its own
     rules, and says so in its log.
     """
     lock = threading.Lock()
 
-    class VerbHandler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            size = int(self.headers.get("Content-Length") or 0)
-            try:
-                body = json.loads(self.rfile.read(size) or b"{}")
-                with lock:
-                    answer = extender.answer(self.path.rpartition("/")[2], body)
-            except JoyError as error:
-                self.reply(503, {"error": str(error)})
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                self.reply(400, {"error": f"not a request of Volcano: {error!r}"})
-            else:
-                self.reply(200, answer)
+    def answer(path: str, body: bytes) -> Answer:
+        try:
+            with lock:
+                data = extender.answer(path.rpartition("/")[2], json.loads(body or b"{}"))
+        except JoyError as error:
+            return 503, JSON, json.dumps({"error": str(error)})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            return 400, JSON, json.dumps({"error": f"not a request of Volcano: {error!r}"})
+        return 200, JSON, json.dumps(data)
 
-        def reply(self, code: int, data: Mapping[str, Any]) -> None:
-            text = json.dumps(data).encode()
-            self.send_response(code)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, *_: object) -> None:
-            """A cycle asks thousands of times."""
-
-    try:
-        server = ThreadingHTTPServer((host, port), VerbHandler)
-    except OSError as error:
-        raise JoyError(f"cannot listen at {host}:{port}: {error.strerror}") from error
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
+    return open_door(host, port, answer)

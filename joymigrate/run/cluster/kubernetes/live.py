@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,11 +15,12 @@ from joymigrate.run.cluster.foresight import look_ahead
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import DEFAULT_QUEUE
 from joymigrate.run.cluster.kubernetes import gangs, quantity
-from joymigrate.run.cluster.kubernetes.gangs import Gangs
+from joymigrate.run.cluster.kubernetes.gangs import Gangs, drop_rest
 from joymigrate.run.cluster.kubernetes.nodes import Object, inventory_of
 from joymigrate.run.cluster.kubernetes.renderers import resource
 from joymigrate.run.cluster.plan import placement_data
 from joymigrate.run.cluster.queues import Queue
+from joymigrate.run.cluster.reasons import PlacementRefusal
 from joymigrate.run.cluster.scheduler import Scheduler
 
 SCHEMA = "joymigrate.gangs/1"
@@ -97,11 +99,18 @@ def of_kind(objects: Objects, kind: str) -> list[tuple[str, Object]]:
 
 @dataclass(frozen=True, slots=True)
 class LiveDecision:
-    """One cycle of our rules over a live cluster: who starts where, and whom it stops for that."""
+    """One cycle of our rules over a live cluster, by the names of gangs (also for the rest of one):
+    who starts where, whom a claim stops for that, and why the others wait."""
 
     scheduler: Scheduler
     starts: dict[str, Start]
-    stops: dict[str, list[str]]  # a claim, and the running gangs that it stops
+    stops: dict[str, list[str]]
+    reasons: dict[str, PlacementRefusal]
+
+    def pods_on(self, gang: str) -> Counter[str]:
+        """How many pods of a gang that starts go to each node."""
+        nodes = self.scheduler.state.nodes
+        return Counter(nodes[grant.node].name for grant in self.starts[gang].placement)
 
 
 def decide(
@@ -122,18 +131,20 @@ def decide(
     before = set(scheduler.running)
     actions: list[Action] = []
     for let_in in (True, False):
-        gangs_ = [job for job in live.gangs.waiting if (job.name in first) == let_in]
-        actions += scheduler.on_all(Submitted(job, now) for job in gangs_)
-    stops: dict[str, list[str]] = {}
+        line = [job for job in live.gangs.waiting if (drop_rest(job.name) in first) == let_in]
+        actions += scheduler.on_all(Submitted(job, now) for job in line)
+    found = LiveDecision(scheduler, {}, {}, {})
     for one in actions:
+        name = drop_rest(one.job.name)
         if isinstance(one, Evict) and one.job.name in before:
-            stops.setdefault(one.by, []).append(one.job.name)
-    starts = {
-        one.job.name: one
-        for one in actions
-        if isinstance(one, Start) and one.job.name in scheduler.running.keys() - before
-    }
-    return LiveDecision(scheduler, starts, stops)
+            found.stops.setdefault(drop_rest(one.by), []).append(name)
+        elif isinstance(one, Start) and one.job.name in scheduler.running.keys() - before:
+            found.starts[name] = one
+    for job in live.gangs.waiting:
+        why = scheduler.why(job.name)
+        if why is not None:
+            found.reasons[drop_rest(job.name)] = why
+    return found
 
 
 def by_family(amounts: Mapping[str, Any]) -> dict[str, float]:
@@ -203,9 +214,10 @@ def judge(live: LiveCluster, now: float) -> dict[str, Any]:
     for job in live.gangs.waiting:
         row: dict[str, Any] = {"job": job.name, "queue": job.queue}
         row["kubernetes"] = live.gangs.says.get(job.name, "")
-        if job.name in decided.starts:
-            row["fits"] = placement_data(scheduler, decided.starts[job.name])["pods"]
-            row["stops"] = decided.stops.get(job.name, [])
+        gang = drop_rest(job.name)
+        if gang in decided.starts:
+            row["fits"] = placement_data(scheduler, decided.starts[gang])["pods"]
+            row["stops"] = decided.stops.get(gang, [])
         else:
             row |= explain(scheduler, job.name, now, outlook) or {}
         rows.append(row)

@@ -1,4 +1,4 @@
-"""HCCL rank tables (version 1.0 `server_list`, 1.2 with super-pods): built and checked."""
+"""HCCL rank tables (version 1.0 `server_list`, 1.2 with super-pods), checked."""
 
 from __future__ import annotations
 
@@ -100,25 +100,3 @@ def against(servers: Sequence[Mapping[str, Any]], pods: Pods, where: str) -> lis
         for rank, (node, card) in enumerate(planned)
         if rank in listed and listed[rank] != (node, card)
     ]
-
-
-def build(pods: Pods, addresses: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
-    """The table of a plan; `addresses` are the cards' RoCE addresses per node."""
-    servers: dict[str, list[dict[str, str]]] = {}
-    rank = 0
-    for node, cards in pods:
-        for card in cards:
-            device = {"device_id": str(card), "rank_id": str(rank)}
-            known = (addresses or {}).get(node, ())
-            if card < len(known):
-                device["device_ip"] = known[card]
-            servers.setdefault(node, []).append(device)
-            rank += 1
-    return {
-        "version": "1.0",
-        "status": "completed",
-        "server_count": str(len(servers)),
-        "server_list": [
-            {"server_id": node, "device": devices} for node, devices in servers.items()
-        ],
-    }
