@@ -171,19 +171,21 @@ class Words:
     def __iter__(self) -> Iterator[str]:
         return iter(read_texts(self.name))
 
-    def template(self, key: str, lang: str = "en") -> str:
-        """The text for `key` with its fields open, English where the language has none.
+    def template(self, key: str, lang: str | None = None) -> str:
+        """The text for `key` with its fields open, in the language that `tell` speaks unless
+        another is named; English where that has none.
 
         A translation of this key alone has `<name>.<key>` as its context (`msgctxt`). An unknown
         key is our bug and raises KeyError.
         """
         english = read_texts(self.name)[key]
+        lang = lang or current_language()
         if lang == "en":
             return english
         known = Language(lang).catalogue
         return known.get(in_context(f"{self.name}.{key}", english)) or known.get(english, english)
 
-    def __call__(self, key: str, lang: str = "en", **fields: object) -> str:
+    def __call__(self, key: str, lang: str | None = None, **fields: object) -> str:
         """The text for `key`, filled in."""
         return fill(self.template(key, lang), {name: str(one) for name, one in fields.items()})
 

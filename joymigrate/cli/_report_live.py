@@ -9,6 +9,7 @@ from pathlib import Path
 from joymigrate.cli._color import use_color
 from joymigrate.cli._output import emit, talk
 from joymigrate.errors import Exit, JoyError
+from joymigrate.language import Language, speaking
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
@@ -40,7 +41,8 @@ def live(path: Path, host: str, port: int, lang: str) -> int:
 def still(path: Path, format: str, lang: str, output: Path | None) -> int:
     """The journey of the project at `path`, as a page or as text."""
     found, folder = journey_of(path)
-    emit(render(found, folder, format, lang, output), output)
+    with speaking(Language(lang)):
+        emit(render(found, folder, format, output), output)
     return Exit.OK
 
 
@@ -49,7 +51,8 @@ def pack(path: Path, output: Path, lang: str) -> int:
     from joymigrate.report import archive
 
     found, folder = journey_of(path)
-    contents = archive.pack(found, folder, output, lang)
+    with speaking(Language(lang)):
+        contents = archive.pack(found, folder, output)
     left = contents["left_out"]
     size = f"{output.stat().st_size / 1e6:.1f} MB"
     lines = [f"wrote {output}: {len(contents['files'])} files, {size}; open index.html"]
@@ -62,13 +65,12 @@ def pack(path: Path, output: Path, lang: str) -> int:
 def summary(path: Path, format: str, lang: str, output: Path | None) -> int:
     """The journey at `path` on one page."""
     from joymigrate.cli._output import one_of
-    from joymigrate.language import Language, speaking
     from joymigrate.report import documents, lead
 
     one_of(format, documents.FORMATS, "--format of a summary")
     found, folder = journey_of(path)
     with speaking(Language(lang)):
-        emit(documents.show(lead.page(found, folder / "journey.json", lang), format), output)
+        emit(documents.show(lead.page(found, folder / "journey.json"), format), output)
     return Exit.OK
 
 
@@ -100,9 +102,7 @@ def journey_of(path: Path) -> tuple[dict[str, object], Path]:
     return found, folder
 
 
-def render(
-    found: dict[str, object], folder: Path, format: str, lang: str, output: Path | None
-) -> str:
+def render(found: dict[str, object], folder: Path, format: str, output: Path | None) -> str:
     """A journey's document in a format; links of the page lead from where it will lie."""
     import os
 
@@ -110,14 +110,14 @@ def render(
 
     if format == "text":
         color = output is None and use_color(sys.stdout)
-        return journey_text.text(found, lang, color=color)
+        return journey_text.text(found, color=color)
     if format == "md":
-        return journey_text.markdown(found, lang)
+        return journey_text.markdown(found)
     if format != "html":
         raise JoyError(f"a journey has no form '{format}'", help="--format html, md or text")
     place = (output.resolve().parent if output is not None else Path.cwd()).resolve()
     way = Path(os.path.relpath(folder, place)).as_posix()
-    return journey_html.render(found, folder, lang, link="" if way == "." else f"{way}/")
+    return journey_html.render(found, folder, link="" if way == "." else f"{way}/")
 
 
 def journey(path: Path, lang: str) -> str | None:
@@ -129,7 +129,8 @@ def journey(path: Path, lang: str) -> str | None:
     found = document(folder / "journey.json")
     if found is None:
         return None
-    return journey_html.render(found, folder, lang, link="/file/.joymigrate/journey/")
+    with speaking(Language(lang)):
+        return journey_html.render(found, folder, link="/file/.joymigrate/journey/")
 
 
 def document(path: Path) -> dict[str, object] | None:

@@ -19,7 +19,7 @@ from joymigrate.cli._language import language_of
 from joymigrate.cli._output import emit, one_of, talk
 from joymigrate.cli._progress import WIDTH, JourneyProgress
 from joymigrate.errors import Exit, JoyError
-from joymigrate.language import Language
+from joymigrate.language import Language, speaking, tell
 
 if TYPE_CHECKING:
     from joymigrate.journey import Gates, Journey, JourneyRequest
@@ -181,13 +181,14 @@ def command(
         print(going.interrupted(), file=sys.stderr)
         return Exit.INTERRUPTED
     folder = (ci_output or journey.folder / "ci") if ci else None
-    written = write_reports(journey, report, folder, lang)
-    if format == "text" and going.terminal and sys.stdout.isatty():
-        emit(last_words(journey, shorten_path(written), lang))
-        return code_of(journey)
-    emit(render(journey, format, lang))
-    if not quiet:
-        print(Language(lang)("report: {path}", path=written), file=sys.stderr)
+    with speaking(Language(lang)):
+        written = write_reports(journey, report, folder)
+        if format == "text" and going.terminal and sys.stdout.isatty():
+            emit(last_words(journey, shorten_path(written)))
+            return code_of(journey)
+        emit(render(journey, format))
+        if not quiet:
+            print(tell("report: {path}", path=written), file=sys.stderr)
     return code_of(journey)
 
 
@@ -257,7 +258,7 @@ def planned_text(
     return "\n".join([*lines, "", say("Nothing was run, nothing was changed.")]) + "\n"
 
 
-def render(journey: Journey, format: str, lang: str) -> str:
+def render(journey: Journey, format: str) -> str:
     """The result in the form that was asked for."""
     import json
 
@@ -268,12 +269,12 @@ def render(journey: Journey, format: str, lang: str) -> str:
     if format == "json":
         return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
     if format == "md":
-        return journey_text.markdown(document, lang)
+        return journey_text.markdown(document)
     if format == "junit":
-        return journey_text.junit(document, lang)
+        return journey_text.junit(document)
     if format == "html":
-        return journey_html.render(document, journey.folder, lang, link=way(journey, Path.cwd()))
-    return journey_text.text(document, lang, color=use_color(sys.stdout))
+        return journey_html.render(document, journey.folder, link=way(journey, Path.cwd()))
+    return journey_text.text(document, color=use_color(sys.stdout))
 
 
 def way(journey: Journey, place: Path) -> str:
@@ -284,15 +285,15 @@ def way(journey: Journey, place: Path) -> str:
     return "" if found == "." else f"{found}/"
 
 
-def last_words(journey: Journey, report: str, lang: str) -> str:
+def last_words(journey: Journey, report: str) -> str:
     """The result where the steps were shown already."""
     from joymigrate.journey.model import to_json
     from joymigrate.report.journey_closing import closing
 
-    return closing(to_json(journey), report, lang)
+    return closing(to_json(journey), report)
 
 
-def write_reports(journey: Journey, report: Path | None, ci: Path | None, lang: str) -> Path:
+def write_reports(journey: Journey, report: Path | None, ci: Path | None) -> Path:
     """Write the page, and what a pull request wants; returns where the page lies."""
     from joymigrate.journey.model import to_json
     from joymigrate.report import journey_html, journey_text
@@ -300,12 +301,12 @@ def write_reports(journey: Journey, report: Path | None, ci: Path | None, lang: 
 
     document = to_json(journey)
     target = (report or journey.folder / "report.html").resolve()
-    page = journey_html.render(document, journey.folder, lang, link=way(journey, target.parent))
+    page = journey_html.render(document, journey.folder, link=way(journey, target.parent))
     emit(page, target)
     if ci is not None:
         ci.mkdir(parents=True, exist_ok=True)
-        emit(journey_text.junit(document, lang), ci / "junit.xml")
-        emit(shorten(journey_text.markdown(document, lang), MOST_COMMENT), ci / "summary.md")
+        emit(journey_text.junit(document), ci / "junit.xml")
+        emit(shorten(journey_text.markdown(document), MOST_COMMENT), ci / "summary.md")
         if (journey.folder / "scan" / "scan.sarif").is_file():  # else the scan itself failed
             emit(sarif(journey), ci / "scan.sarif")
     return target

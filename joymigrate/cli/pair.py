@@ -60,7 +60,7 @@ def command(
     from joymigrate.journey import JourneyRequest, devices_of, original, read_entry, read_gates
     from joymigrate.journey.runner import PAIR, run_journey
     from joymigrate.journey.source import find_origin
-    from joymigrate.language import Language
+    from joymigrate.language import Language, speaking, tell
     from joymigrate.ledger import Ledger
     from joymigrate.ledger.place import make_home
 
@@ -106,10 +106,11 @@ def command(
     except KeyboardInterrupt:
         print(going.interrupted(), file=sys.stderr)
         return Exit.INTERRUPTED
-    page = write(journey, None, None, lang)
-    emit(render(journey, format, lang))
-    if not quiet:
-        print(Language(lang)("report: {path}", path=page), file=sys.stderr)
+    with speaking(Language(lang)):
+        page = write(journey, None, None)
+        emit(render(journey, format))
+        if not quiet:
+            print(tell("report: {path}", path=page), file=sys.stderr)
     return code_of(journey)
 
 

@@ -161,7 +161,8 @@ def render(opened: Opened, file: Path, root: Path | None, view: ScanView) -> str
     one_of(format, documents.FORMATS, f"--format of {opened.view.schema}")
     if opened.view.schema == JOURNEY:
         folder = file.resolve().parent
-        return _report_live.render(document, folder, format, view.lang, view.output)
+        with speaking(Language(view.lang)):
+            return _report_live.render(document, folder, format, view.output)
     if opened.view.schema == VERDICT:
         return _verdicts.render(document, _verdicts.VerdictView(format, view.lang))
     with speaking(Language(view.lang, document.get("texts"))):

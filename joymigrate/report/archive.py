@@ -35,9 +35,9 @@ WHEN = (1980, 1, 1, 0, 0, 0)  # the same journey makes the same zip
 SCHEMA = "joymigrate.archive/1"
 
 
-def pack(document: Mapping[str, Any], folder: Path, output: Path, lang: str) -> dict[str, Any]:
+def pack(document: Mapping[str, Any], folder: Path, output: Path) -> dict[str, Any]:
     """Write the zip; what it holds. Raises `JoyError` where a link of the page leads nowhere."""
-    page = journey_html.render(document, folder, lang, link=f"{FOLDER}/")
+    page = journey_html.render(document, folder, link=f"{FOLDER}/")
     wanted = set(links(page))
     files, left_out = evidence(folder, wanted, output)
     missing = sorted(wanted - {name for name, _ in files})
@@ -47,7 +47,7 @@ def pack(document: Mapping[str, Any], folder: Path, output: Path, lang: str) -> 
             where=str(folder),
             help="run `joymigrate migrate` again: it writes its evidence anew",
         )
-    summary = show(lead.page(document, folder / "journey.json", lang), "html")
+    summary = show(lead.page(document, folder / "journey.json"), "html")
     members = [("index.html", page.encode()), ("summary.html", summary.encode())]
     members += [(name, path.read_bytes()) for name, path in files]
     contents = {

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
-from joymigrate.language import Language
+from joymigrate.language import Language, current_language
 from joymigrate.report.journey.evidence import JourneyFiles, steps
 from joymigrate.report.journey.summary import step_name
 from joymigrate.report.journey_text import fold, not_reached, title, ways_on, what_it_is
@@ -18,21 +18,21 @@ MOST_SITES = 5
 WIDTH = 88
 
 
-def closing(document: Mapping[str, Any], report: str, lang: str = "en") -> str:
+def closing(document: Mapping[str, Any], report: str) -> str:
     """The verdict, what to do next, the way back, where the report lies."""
-    lines = ["", title(document, lang)]
-    for step in steps(JourneyFiles(document, lang=lang)):
+    lines = ["", title(document)]
+    for step in steps(JourneyFiles(document)):
         one = step.raw
         if one["help"] and (one["status"] in ("failed", "stopped") or doubtful(one)):
             lines += [
                 "",
-                say("next_of", lang, step=step_name(step, lang)),
+                say("next_of", step=step_name(step)),
                 *advice(step.step_text("help")),
             ]
-    lines += todo_lines(document, lang)
-    lines += [truncate(line) for line in not_reached(document, lang)]
-    lines += [*what_it_is(document, lang), *ways_on(document, lang)]
-    return "\n".join([*lines, say("report", lang, path=report)]) + "\n"
+    lines += todo_lines(document)
+    lines += [truncate(line) for line in not_reached(document)]
+    lines += [*what_it_is(document), *ways_on(document)]
+    return "\n".join([*lines, say("report", path=report)]) + "\n"
 
 
 def doubtful(one: Mapping[str, Any]) -> bool:
@@ -56,15 +56,15 @@ def break_line(line: str) -> list[str]:
     return [indent + part for part in fold(text, WIDTH - len(indent))] or [""]
 
 
-def todo_lines(document: Mapping[str, Any], lang: str) -> Iterator[str]:
+def todo_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """The sites that are the user's to mend, the first of them by name."""
     rewrite = next((one for one in document["journey"] if one["name"] == "rewrite"), None)
     sites = rewrite["figures"].get("sites") if rewrite else None
     if not sites:
         return
-    tell = Language(lang, document.get("texts"))
+    tell = Language(current_language(), document.get("texts"))
     yield ""
-    yield say("left_sites", lang, count=rewrite["figures"]["left"] if rewrite else len(sites))
+    yield say("left_sites", count=rewrite["figures"]["left"] if rewrite else len(sites))
     for site in sites[:MOST_SITES]:
         said = tell(site["message"])
         yield truncate(f"  {site['path']}:{site['line']}  {site['rule']}  {said}")

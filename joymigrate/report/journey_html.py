@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from joymigrate.language import current_language
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Html, Page, Section, escape
 from joymigrate.report.journey.evidence import (
@@ -31,50 +32,50 @@ from joymigrate.report.journey_words import say
 from joymigrate.report.labels import Labels
 
 
-def render(document: Mapping[str, Any], folder: Path, lang: str = "en", *, link: str = "") -> str:
+def render(document: Mapping[str, Any], folder: Path, *, link: str = "") -> str:
     """The page; `folder` holds the evidence, `link` is the way to it from where the page lies."""
-    evidence = JourneyFiles(document, folder, link, lang)
-    sections = [summary(evidence, lang), todo_section(evidence, lang)]
-    sections += [step_section(step, lang) for step in steps(evidence)]
-    sections.append(origin(evidence, lang))
+    evidence = JourneyFiles(document, folder, link)
+    sections = [summary(evidence), todo_section(evidence)]
+    sections += [step_section(step) for step in steps(evidence)]
+    sections.append(origin(evidence))
     entry = " ".join(document["entry"])
     return Page(
-        title=title(document, lang),
+        title=title(document),
         subtitle=entry,
         sections=sections,
-        say=Labels(lang),
-        footer=say(f"grade_{document['grade']}", lang),
+        say=Labels(),
+        footer=say(f"grade_{document['grade']}"),
         scripts=("journey.js",),
         styles=("journey.css",),
     ).render()
 
 
-def step_section(step: JourneyStep, lang: str) -> Section:
+def step_section(step: JourneyStep) -> Section:
     """One step: what it is for, its result, its pictures, its evidence, its commands."""
-    return Section(step.name, step_name(step, lang), Html("".join(step_parts(step, lang))))
+    return Section(step.name, step_name(step), Html("".join(step_parts(step))))
 
 
-def step_parts(step: JourneyStep, lang: str) -> Iterator[str]:
+def step_parts(step: JourneyStep) -> Iterator[str]:
     """The parts of a step's section."""
     raw, at = step.raw, step.evidence
     about = "about_rehearse_chip" if on_the_chip(step) else f"about_{step.name}"
     if about in WORDS:
-        yield f'<p class="note">{escape(tell(about, lang))}</p>'
-    yield f'<div class="found">{page.badge(say(raw["status"], lang), tone(step))} '
-    yield f"<p>{result(step, lang)}</p></div>"
+        yield f'<p class="note">{escape(tell(about))}</p>'
+    yield f'<div class="found">{page.badge(say(raw["status"]), tone(step))} '
+    yield f"<p>{result(step)}</p></div>"
     if raw["help"] and urgent(step):
-        yield f"<h3>{escape(say('next', lang))}</h3><pre>{escape(step.step_text('help'))}</pre>"
+        yield f"<h3>{escape(say('next'))}</h3><pre>{escape(step.step_text('help'))}</pre>"
     if raw["status"] in ("done", "stopped", "failed"):
-        yield from pictures(step, lang)
+        yield from pictures(step)
     if raw["evidence"]:
         links = ", ".join(at.file(name) for name in raw["evidence"])
         took = step.own(SECONDS if raw["seconds"] >= 1 else FINE_SECONDS, "seconds")
-        seconds = escape(say("took", lang)).format(seconds=at.html(took))
-        shown = escape(say("evidence_of", lang)).format(links=links, seconds=seconds)
+        seconds = escape(say("took")).format(seconds=at.html(took))
+        shown = escape(say("evidence_of")).format(links=links, seconds=seconds)
         yield f'<p class="source">{shown}</p>'
     if raw["commands"]:
         lines = Html(f"<pre>{escape(chr(10).join(raw['commands']))}</pre>")
-        yield page.details(say("repeat", lang), lines)
+        yield page.details(say("repeat"), lines)
 
 
 def urgent(step: JourneyStep) -> bool:
@@ -92,13 +93,13 @@ def on_the_chip(step: JourneyStep) -> bool:
     return step.name == "rehearse" and step.evidence.document["grade"] == "measured"
 
 
-def sentence(text: Html, lang: str) -> Html:
+def sentence(text: Html) -> Html:
     """A step's own words, with the full stop that they lack beside other sentences."""
     ended = re.sub(r"<[^>]*>", "", text).endswith((".", "。", "!", "?"))
-    return text if ended or not text else Html(text + ("." if lang == "en" else "。"))
+    return text if ended or not text else Html(text + ("." if current_language() == "en" else "。"))
 
 
-def result(step: JourneyStep, lang: str) -> Html:
+def result(step: JourneyStep) -> Html:
     """What a step found, in sentences; in its own words where it failed or did nothing."""
     status, at = step.raw["status"], step.evidence
     if status in ("skipped", "pending", "failed"):
@@ -108,8 +109,8 @@ def result(step: JourneyStep, lang: str) -> Html:
     if held is not None:
         phrases = [held, *phrases]
     if step.name == "scan":
-        phrases.append(effort(step, lang))
-    shown = [one.html(lang, at) for one in phrases if one.whole]
+        phrases.append(effort(step))
+    shown = [one.html(at) for one in phrases if one.whole]
     if not shown or (status == "stopped" and held is None) or needs_own_words(step):
-        shown = [sentence(closing_words(step), lang), *shown]
-    return Html((" " if lang == "en" else "").join(shown))
+        shown = [sentence(closing_words(step)), *shown]
+    return Html((" " if current_language() == "en" else "").join(shown))

@@ -13,7 +13,6 @@ from rich.cells import cell_len
 from joymigrate.chips import get
 from joymigrate.errors import JoyError
 from joymigrate.evidence import grade_line
-from joymigrate.language import Language
 from joymigrate.report.journey.evidence import JourneyFiles, JourneyStep, steps
 from joymigrate.report.journey.reach import reach, share
 from joymigrate.report.journey.sentences import short
@@ -29,73 +28,73 @@ WIDTH = 88  # columns that the summary keeps to
 MOST_PLACES = 5  # statements that did not run
 
 
-def text(document: Mapping[str, Any], lang: str = "en", *, color: bool = False) -> str:
+def text(document: Mapping[str, Any], *, color: bool = False) -> str:
     """One screen: a line per step, then what to do. `color` is for terminals only."""
     paint = Paint(color)
-    evidence = JourneyFiles(document, lang=lang)
+    evidence = JourneyFiles(document)
     taken = steps(evidence)
-    names = max((cell_len(step_name(step, lang)) for step in taken), default=0)
+    names = max((cell_len(step_name(step)) for step in taken), default=0)
     verdict = "green" if document["verdict"] == "pass" else "yellow"
     verdict = "red" if document["verdict"] == "fail" else verdict
-    lines = [paint(title(document, lang), "bold", verdict), ""]
+    lines = [paint(title(document), "bold", verdict), ""]
     for step in taken:
         if step.raw["status"] != "pending":
-            lines += row(step, names, lang, paint)
-    pending = [step_name(one, lang) for one in taken if one.raw["status"] == "pending"]
+            lines += row(step, names, paint)
+    pending = [step_name(one) for one in taken if one.raw["status"] == "pending"]
     if pending:
-        told = say("not_reached", lang, steps=", ".join(pending))
+        told = say("not_reached", steps=", ".join(pending))
         lines += [f"  {paint(MARKS['pending'], 'dim')}  {told}"]
     for step in taken:
         if step.raw["help"] and (step.raw["status"] in ("failed", "stopped") or step.doubtful):
-            lines += ["", paint(say("next_of", lang, step=step_name(step, lang)), "bold")]
+            lines += ["", paint(say("next_of", step=step_name(step)), "bold")]
             lines += [f"  {part}" for part in step.step_text("help").splitlines()]
-    lines += not_reached(document, lang)
-    lines += what_it_is(document, lang)
+    lines += not_reached(document)
+    lines += what_it_is(document)
     if any((document.get("grades") or {}).values()):
-        lines.append(grade_line(document["grades"], Language(lang)))
-    lines += ways_on(document, lang)
+        lines.append(grade_line(document["grades"]))
+    lines += ways_on(document)
     return "\n".join(lines) + "\n"
 
 
-def what_it_is(document: Mapping[str, Any], lang: str) -> list[str]:
+def what_it_is(document: Mapping[str, Any]) -> list[str]:
     """That a rehearsal is no measurement, where a program ran on a chip at all."""
     states = [one["status"] for one in document["journey"] if one["name"] == "rehearse"]
     ran = bool(states) and states[0] not in ("pending", "skipped")
-    return ["", *fold(say(document["grade"], lang), WIDTH)] if ran else [""]
+    return ["", *fold(say(document["grade"]), WIDTH)] if ran else [""]
 
 
-def ways_on(document: Mapping[str, Any], lang: str) -> list[str]:
+def ways_on(document: Mapping[str, Any]) -> list[str]:
     """The way back, and the command that goes on."""
     step, command = document.get("rewrite_step"), document.get("command")
-    lines = [say("back", lang, step=step)] if step else []
+    lines = [say("back", step=step)] if step else []
     rehearsed = "_rehearsed" if document["grade"] == "rehearsed" else ""
     kind = f"then_{document['verdict']}{rehearsed}"
     if command and kind in ("then_fail", "then_fail_rehearsed", "then_pass_rehearsed"):
-        lines.append(say(kind.replace("fail_rehearsed", "fail"), lang, command=command))
+        lines.append(say(kind.replace("fail_rehearsed", "fail"), command=command))
     return lines
 
 
-def row(step: JourneyStep, names: int, lang: str, paint: Paint) -> list[str]:
+def row(step: JourneyStep, names: int, paint: Paint) -> list[str]:
     """One step: mark, name, what it found, seconds at the right edge; folded where it is long."""
     status, seconds = step.raw["status"], step.raw["seconds"]
     took = f"{seconds:.1f} s" if seconds else ""
     style = "yellow" if step.doubtful else STYLES[status]
-    name = step_name(step, lang)
+    name = step_name(step)
     head = f"  {paint(MARKS[status], style)}  {name}{' ' * (names - cell_len(name))}  "
     indent = 10 + names
     room = WIDTH - indent - 10
-    first, *rest = fold(in_short(step, lang), room) or [""]
+    first, *rest = fold(in_short(step), room) or [""]
     first += " " * (room - cell_len(first))
     made = f"{head}{first}{paint(took.rjust(10), 'dim')}".rstrip()
     return [made, *(" " * indent + part for part in rest)]
 
 
-def in_short(step: JourneyStep, lang: str) -> str:
+def in_short(step: JourneyStep) -> str:
     """What a step found, in one sentence."""
     phrase = short(step)
     if phrase is None:
         return step.step_text("summary")
-    return phrase.text(lang)
+    return phrase.text()
 
 
 def fold(text: str, width: int) -> list[str]:
@@ -110,28 +109,28 @@ def fold(text: str, width: int) -> list[str]:
     return [*lines, line.rstrip()] if line.strip() else lines
 
 
-def title(document: Mapping[str, Any], lang: str) -> str:
+def title(document: Mapping[str, Any]) -> str:
     """What came of it, in one line."""
     name = str(document["project"]).rstrip("/").rpartition("/")[2]
     rehearsed = "_rehearsed" if document["grade"] == "rehearsed" else ""
     early = any(s["name"] == "rewrite" and s["status"] == "pending" for s in document["journey"])
-    verdict = say("fail_early" if early else f"{document['verdict']}{rehearsed}", lang)
-    part = share(document, lang)
+    verdict = say("fail_early" if early else f"{document['verdict']}{rehearsed}")
+    part = share(document)
     verdict = f"{verdict} ({part})" if part else verdict
-    return say("title", lang, project=name, chip=chip_title(document["chip"]), verdict=verdict)
+    return say("title", project=name, chip=chip_title(document["chip"]), verdict=verdict)
 
 
-def not_reached(document: Mapping[str, Any], lang: str) -> list[str]:
+def not_reached(document: Mapping[str, Any]) -> list[str]:
     """What was rewritten and did not run, the first of it by name."""
     ran, lines = reach(document), []
     rest = ran.get("not_run") or []
     if rest:
         count, entry = ran["places"] - ran["places_run"], shlex.join(document["entry"])
-        lines += ["", *fold(say("not_run", lang, entry=entry, count=count), WIDTH)]
+        lines += ["", *fold(say("not_run", entry=entry, count=count), WIDTH)]
         lines += [f"  {one['path']}:{one['line']}  {one['text']}" for one in rest[:MOST_PLACES]]
         lines += ["  …"] * (len(rest) > MOST_PLACES)
     if ran.get("not_python"):
-        lines += ["", *fold(say("not_python", lang, files=", ".join(ran["not_python"])), WIDTH)]
+        lines += ["", *fold(say("not_python", files=", ".join(ran["not_python"])), WIDTH)]
     return lines
 
 
@@ -143,32 +142,31 @@ def chip_title(name: str) -> str:
         return name
 
 
-def markdown(document: Mapping[str, Any], lang: str = "en") -> str:
+def markdown(document: Mapping[str, Any]) -> str:
     """For a pull request."""
-    lines = [f"## {title(document, lang)}", "", say(document["grade"], lang), ""]
+    lines = [f"## {title(document)}", "", say(document["grade"]), ""]
     lines += [
-        f"| {say('step', lang)} | {say('status', lang)} | {say('result', lang)} "
-        f"| {say('seconds', lang)} |",
+        f"| {say('step')} | {say('status')} | {say('result')} | {say('seconds')} |",
         "|---|---|---|---:|",
     ]
-    taken = steps(JourneyFiles(document, lang=lang))
+    taken = steps(JourneyFiles(document))
     for step in taken:
-        status, seconds = say(step.raw["status"], lang), f"{step.raw['seconds']:.1f}"
+        status, seconds = say(step.raw["status"]), f"{step.raw['seconds']:.1f}"
         cells = (step.name, status, step.step_text("summary"), seconds)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     for step in taken:
         if step.raw["help"]:
             lines += ["", f"**{step.name}**", "", "```", step.step_text("help"), "```"]
-    rest = not_reached(document, lang)
+    rest = not_reached(document)
     lines += ["", "```", *rest[1:], "```"] if rest else []
     if document.get("rewrite_step"):
-        lines += ["", say("back", lang, step=document["rewrite_step"])]
+        lines += ["", say("back", step=document["rewrite_step"])]
     return "\n".join(lines) + "\n"
 
 
-def junit(document: Mapping[str, Any], lang: str = "en") -> str:
+def junit(document: Mapping[str, Any]) -> str:
     """One test case per step."""
-    taken = steps(JourneyFiles(document, lang=lang))
+    taken = steps(JourneyFiles(document))
     cases = [
         {**one.raw, "summary": one.step_text("summary"), "help": one.step_text("help")}
         for one in taken

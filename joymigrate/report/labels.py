@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from joymigrate.language import Language, Words
+from joymigrate.language import Language, Words, current_language
 from joymigrate.rewrite.effort import MINUTES_PER_DAY, EffortModel
 
 WORDS = Words("labels")
 
 
 class Labels:
-    """The words of one language: `say("sites")`. An unknown key is our bug and raises KeyError."""
+    """The words of one language, of that which is spoken unless another is named: `say("sites")`.
 
-    def __init__(self, lang: str = "en") -> None:
-        self.tell = Language(lang)
-        self.lang = lang
+    An unknown key is our bug and raises KeyError.
+    """
+
+    def __init__(self, lang: str | None = None) -> None:
+        self.lang = lang or current_language()
+        self.tell = Language(self.lang)
 
     def __call__(self, key: str, **fields: object) -> str:
         """The words for `key`, with its fields filled in."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from joymigrate.language import Language, tell
+from joymigrate.language import Language, current_language, tell
 from joymigrate.report.documents.document_files import Opened
 from joymigrate.report.documents.view import DocumentView
 from joymigrate.report.journey.evidence import JourneyFiles, JourneyStep, steps
@@ -19,48 +19,46 @@ MOST_SITES = 5
 ENDED = "done"
 
 
-def page(document: Mapping[str, Any], path: Path, lang: str) -> Opened:
+def page(document: Mapping[str, Any], path: Path) -> Opened:
     """The page as a document, for `documents.show`."""
-    taken = steps(JourneyFiles(document, lang=lang))
+    taken = steps(JourneyFiles(document))
     rewrite: Mapping[str, Any] = next(
         (step.raw["figures"] for step in taken if step.name == "rewrite"), {}
     )
     looked = sum(step.raw["status"] == ENDED and not step.doubtful for step in taken)
     body = {
         "verdict": document["verdict"],
-        "grade": say(document["grade"], lang),
+        "grade": say(document["grade"]),
         "steps_with_a_result": f"{looked} / {len(taken)}",
         "left_by_hand": rewrite.get("left", "–"),
-        "undo": say("back", lang, step=document["rewrite_step"])
+        "undo": say("back", step=document["rewrite_step"])
         if document.get("rewrite_step")
         else None,
         "steps": [
-            {"step": step_name(step, lang), "status": say(step.raw["status"], lang),
-             "result": in_short(step, lang)}
+            {"step": step_name(step), "status": say(step.raw["status"]),
+             "result": in_short(step)}
             for step in taken
         ],
-        "not_looked_at": list(gaps(taken, lang)),
-        "to_change_by_hand": list(sites(rewrite, document, lang)),
+        "not_looked_at": list(gaps(taken)),
+        "to_change_by_hand": list(sites(rewrite, document)),
         "next": next_lines(taken),
     }  # fmt: skip
     kept = {key: value for key, value in body.items() if value not in (None, [])}
     what = tell("One page for a decision. Each figure is in the report with its evidence.")
-    return Opened(kept, DocumentView("joymigrate.journey/1", title(document, lang), what), path)
+    return Opened(kept, DocumentView("joymigrate.journey/1", title(document), what), path)
 
 
-def gaps(taken: list[JourneyStep], lang: str) -> Iterator[dict[str, str]]:
+def gaps(taken: list[JourneyStep]) -> Iterator[dict[str, str]]:
     """What the verdict says nothing about: steps without a result, and why."""
     for step in taken:
         if step.raw["status"] != ENDED or step.doubtful:
             reason = step.step_text("summary").splitlines()
-            yield {"step": step_name(step, lang), "reason": reason[0] if reason else "–"}
+            yield {"step": step_name(step), "reason": reason[0] if reason else "–"}
 
 
-def sites(
-    rewrite: Mapping[str, Any], document: Mapping[str, Any], lang: str
-) -> Iterator[dict[str, str]]:
+def sites(rewrite: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """The first places that people have to change."""
-    translate = Language(lang, document.get("texts"))
+    translate = Language(current_language(), document.get("texts"))
     for site in rewrite.get("sites", ())[:MOST_SITES]:
         place = f"{site['path']}:{site['line']}"
         yield {"place": place, "rule": site["rule"], "message": translate(site["message"])}

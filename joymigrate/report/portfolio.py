@@ -6,7 +6,7 @@ from typing import Any
 
 from joymigrate import __version__
 from joymigrate.evidence import count_grades, grade_line
-from joymigrate.language import Text, current_language
+from joymigrate.language import Text
 from joymigrate.model import Tier
 from joymigrate.report.blocks import (
     Amount,
@@ -38,7 +38,7 @@ TIERS = tuple(Tier)
 def describe(portfolio: Portfolio, when: str = "") -> BlockDocument:
     """Figures, the suggested order, shared work, each manual list. `when` is the time it is made,
     as text for a page's footer."""
-    say = Labels(current_language())
+    say = Labels()
     known = grade_line(grades(portfolio), say.tell)
     chapters = [
         Chapter("summary", say("summary"), summary(portfolio, say)),

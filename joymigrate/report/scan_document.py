@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from joymigrate import __version__
-from joymigrate.language import bracket, current_language, traits
+from joymigrate.language import bracket, traits
 from joymigrate.model import Finding, Tier
 from joymigrate.report.blocks import (
     Amount,
@@ -48,7 +48,7 @@ SCRIPT_WORDS = ("safe", "unsafe", "report", "cell", "more", "shown", "no_match")
 
 def describe(result: ScanResult, when: str = "") -> BlockDocument:
     """The whole of it, in the language that is spoken; `when` is the time of the page."""
-    say = Labels(current_language())
+    say = Labels()
     scan, found = result.scan, result.readiness
     chapters = [Chapter("summary", say("summary"), summary(result, say))]
     if found.sites:

@@ -16,6 +16,7 @@ from joymigrate.journey.model import (
     outcomes_from,
     to_json,
 )
+from joymigrate.language import Language, speaking
 from joymigrate.report import journey_html, journey_text
 
 
@@ -60,7 +61,8 @@ def test_json_reads_back(journey: Journey) -> None:
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_the_page_escapes_links_and_draws(journey: Journey, lang: str) -> None:
-    text = journey_html.render(to_json(journey), journey.folder, lang, link="journey/")
+    with speaking(Language(lang)):
+        text = journey_html.render(to_json(journey), journey.folder, link="journey/")
     assert "<b>" not in text.split("ended with 1")[1][:40]
     assert 'href="journey/scan/scan.json"' in text
     assert "<svg" in text

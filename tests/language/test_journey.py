@@ -27,7 +27,7 @@ from joymigrate.journey.model import (
 from joymigrate.journey.plan import NAMES, plan
 from joymigrate.journey.runner import with_pending
 from joymigrate.journey.steps import baseline, coverage, rehearse, scan, train, verify
-from joymigrate.language import HAN, Language, Text
+from joymigrate.language import HAN, Language, Text, speaking
 from joymigrate.report import journey_html, journey_text
 from joymigrate.report.journey_closing import closing
 from joymigrate.report.live.look import ProjectView, StepRow
@@ -112,13 +112,14 @@ def test_the_file_of_a_journey_is_english_and_knows_its_templates(document: dict
 
 
 def test_a_journey_says_no_english_sentence(document: dict[str, Any], tmp_path: Path) -> None:
-    forms = {
-        "text": journey_text.text(document, "zh"),
-        "md": journey_text.markdown(document, "zh").replace("```", ""),
-        "junit": journey_text.junit(document, "zh"),
-        "closing": closing(document, "report.html", "zh"),
-        "html": journey_html.render(document, tmp_path, "zh").replace("<pre>", "<p>"),
-    }
+    with speaking(Language("zh")):
+        forms = {
+            "text": journey_text.text(document),
+            "md": journey_text.markdown(document).replace("```", ""),
+            "junit": journey_text.junit(document),
+            "closing": closing(document, "report.html"),
+            "html": journey_html.render(document, tmp_path).replace("<pre>", "<p>"),
+        }
     assert {name: english(text) for name, text in forms.items() if english(text)} == {}
     assert "此前已改写 3" in forms["md"]
 
@@ -128,7 +129,8 @@ def test_the_live_page_says_no_english_sentence(document: dict[str, Any]) -> Non
         StepRow("0002", "2026-01-01T00:00:00Z", Text("rollback of {step}", step="0001"), "", "", "",
             "", "", Text("rolled back by {step}", step="0002"), True, "", "joymigrate x", ())
     ]  # fmt: skip
-    page = live_page(ProjectView("p", "/p", tuple(rows), document), "zh")
+    with speaking(Language("zh")):
+        page = live_page(ProjectView("p", "/p", tuple(rows), document))
     assert english(page.replace("<pre>", "<p>")) == []
     assert "已被 0002 回退" in page
 

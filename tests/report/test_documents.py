@@ -13,6 +13,7 @@ import pytest
 import joymigrate
 from joymigrate.cli._main import run
 from joymigrate.errors import JoyError
+from joymigrate.language import Language, speaking
 from joymigrate.report import archive, documents, lead
 from tests.report import journey_made
 
@@ -120,7 +121,7 @@ def test_a_packed_journey_has_every_file_that_its_page_links_to(tmp_path: Path) 
     document, folder = project(tmp_path)
     (folder / "secret.safetensors").write_bytes(b"weights")
     output = tmp_path / "out.zip"
-    contents = archive.pack(document, folder, output, "en")
+    contents = archive.pack(document, folder, output)
     with zipfile.ZipFile(output) as packed:
         names = set(packed.namelist())
         page = packed.read("index.html").decode()
@@ -129,7 +130,7 @@ def test_a_packed_journey_has_every_file_that_its_page_links_to(tmp_path: Path) 
     assert linked - names == set()
     assert str(tmp_path) not in page
     assert [one["path"] for one in contents["left_out"]] == ["journey/secret.safetensors"]
-    assert archive.pack(document, folder, tmp_path / "again.zip", "en") == contents
+    assert archive.pack(document, folder, tmp_path / "again.zip") == contents
     assert (tmp_path / "again.zip").read_bytes() == output.read_bytes()
 
 
@@ -140,7 +141,7 @@ def test_a_link_that_leads_nowhere_is_refused(
     page = '<a href="journey/journey.json#/verdict">1</a> <a href="journey/gone.json">2</a>'
     monkeypatch.setattr(archive.journey_html, "render", lambda *_, **__: page)
     with pytest.raises(JoyError, match=r"links to 1 files that are not there: journey/gone"):
-        archive.pack(document, folder, tmp_path / "out.zip", "en")
+        archive.pack(document, folder, tmp_path / "out.zip")
     assert not (tmp_path / "out.zip").exists()
 
 
@@ -149,7 +150,8 @@ def test_the_summary_fits_a_page_and_names_what_was_not_looked_at(
     tmp_path: Path, lang: str
 ) -> None:
     document, folder = project(tmp_path)
-    opened = lead.page(document, folder / "journey.json", lang)
+    with speaking(Language(lang)):
+        opened = lead.page(document, folder / "journey.json")
     text = documents.show(opened, "text")
     assert len(text.splitlines()) <= 60
     told = [row["line"] for row in opened.document["next"]]

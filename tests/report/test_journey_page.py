@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from joymigrate.language import Language, speaking
 from joymigrate.report import journey_html
 from tests.report import journey_made
 from tests.report.journey_walk import Walker, walk, wrong
@@ -24,7 +25,8 @@ def written(
     page = root / name
     page.parent.mkdir(parents=True, exist_ok=True)
     link = "" if page.parent == folder else "../.joymigrate/journey/"
-    text = journey_html.render(document, folder, lang, link=link)
+    with speaking(Language(lang)):
+        text = journey_html.render(document, folder, link=link)
     page.write_text(text, encoding="utf-8")
     return page
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from joymigrate.language import Language, speaking
 from joymigrate.report import journey_text
 from tests.report import journey_made
 
@@ -18,7 +19,8 @@ LANGUAGES = ("en", "zh")
 
 def lines(tmp_path: Path, lang: str, **more: object) -> list[str]:
     document, _ = journey_made.journey(tmp_path, **more)
-    return journey_text.text(document, lang).splitlines()
+    with speaking(Language(lang)):
+        return journey_text.text(document).splitlines()
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from joymigrate.language import Language
+from joymigrate.language import Language, current_language
 from joymigrate.report.html.page import Html, code, escape
 
 JOURNEY = "journey.json"
@@ -73,7 +73,6 @@ class JourneyFiles:
     document: Mapping[str, Any]
     folder: Path | None = None  # None: nothing but the document itself
     link: str = ""
-    lang: str = "en"
     _read: dict[str, Any] = field(default_factory=dict)
 
     def load(self, file: str) -> Any:
@@ -136,7 +135,7 @@ class JourneyFiles:
 
     def file_text(self, text: str, file: str) -> str:
         """A text of a file in the page's language; as it is where no catalogue has it."""
-        return Language(self.lang, self.at(file, "/texts"))(text)
+        return Language(current_language(), self.at(file, "/texts"))(text)
 
     def file(self, name: str) -> Html:
         """The name of a file, as a link to it."""

@@ -22,14 +22,14 @@ from joymigrate.report.journey.sentences import REHEARSE, SPEED
 from joymigrate.report.journey_words import say
 
 
-def rehearse(step: JourneyStep, lang: str) -> Iterator[Html]:
+def rehearse(step: JourneyStep) -> Iterator[Html]:
     """Memory, what fell back to the CPU, what was refused."""
-    pictures = list(memory(step, lang))
-    lists = Html("".join([*traps(step, lang), *fallbacks(step, lang), *not_run(step, lang)]))
+    pictures = list(memory(step))
+    lists = Html("".join([*traps(step), *fallbacks(step), *not_run(step)]))
     yield side_by_side(*pictures, *([Html(f"<div>{lists}</div>")] if lists else []))
 
 
-def traps(step: JourneyStep, lang: str) -> Iterator[Html]:
+def traps(step: JourneyStep) -> Iterator[Html]:
     """What the chip refuses."""
     own = step.raw["figures"].get("found_traps")
     file, base = step.place("figures", "found_traps") if own else (REHEARSE, "/traps")
@@ -46,11 +46,11 @@ def traps(step: JourneyStep, lang: str) -> Iterator[Html]:
         ]
         for index, one in enumerate(known[:MOST_LISTED])
     ]
-    head = [say(key, lang) for key in ("where", "refused")]
-    yield from titled_table(step, say("traps", lang), head, rows)
+    head = [say(key) for key in ("where", "refused")]
+    yield from titled_table(step, say("traps"), head, rows)
 
 
-def not_run(step: JourneyStep, lang: str) -> Iterator[Html]:
+def not_run(step: JourneyStep) -> Iterator[Html]:
     """What was rewritten and did not run."""
     figures = step.raw["figures"]
     rest = figures.get("not_run") or []
@@ -61,14 +61,14 @@ def not_run(step: JourneyStep, lang: str) -> Iterator[Html]:
     if rows:
         count = figures["places"] - figures["places_run"]
         entry = shlex.join(step.evidence.document["entry"])
-        title = say("not_run", lang, entry=entry, count=count).rstrip(":：")
-        yield from titled_table(step, title, [say("where", lang), say("statement", lang)], rows)
+        title = say("not_run", entry=entry, count=count).rstrip(":：")
+        yield from titled_table(step, title, [say("where"), say("statement")], rows)
     if figures.get("not_python"):
-        text = say("not_python", lang, files=", ".join(figures["not_python"]))
+        text = say("not_python", files=", ".join(figures["not_python"]))
         yield Html(f"<p>{page.escape(text)}</p>")
 
 
-def fallbacks(step: JourneyStep, lang: str) -> Iterator[Html]:
+def fallbacks(step: JourneyStep) -> Iterator[Html]:
     """What ran on the CPU."""
     at = step.evidence
     rows: list[list[Cell]] = [
@@ -81,16 +81,16 @@ def fallbacks(step: JourneyStep, lang: str) -> Iterator[Html]:
         ]
         for index, one in enumerate((at.at(REHEARSE, "/fallbacks") or [])[:MOST_LISTED])
     ]
-    head = [say(key, lang) for key in ("operator", "calls", "where")]
-    yield from titled_table(step, say("fell_back", lang), head, rows, (1,))
+    head = [say(key) for key in ("operator", "calls", "where")]
+    yield from titled_table(step, say("fell_back"), head, rows, (1,))
 
 
-def train(step: JourneyStep, lang: str) -> Iterator[Html]:
+def train(step: JourneyStep) -> Iterator[Html]:
     """Loss curves with their difference, and how fast both sides went."""
-    yield side_by_side(*losses(step, lang), *throughput(step, lang))
+    yield side_by_side(*losses(step), *throughput(step))
 
 
-def losses(step: JourneyStep, lang: str) -> Iterator[Html]:
+def losses(step: JourneyStep) -> Iterator[Html]:
     """Both sides' losses, and below them how far they are apart."""
     at = step.evidence
     files = {side: f"train/{side}.jsonl" for side in ("baseline", "chip")}
@@ -101,13 +101,12 @@ def losses(step: JourneyStep, lang: str) -> Iterator[Html]:
         side: {row["step"]: real(row["loss"]) for row in rows} for side, rows in sides.items()
     }
     curves = [
-        plots.Curve(say(side, lang), [(float(x), y) for x, y in values[side].items()])
-        for side in sides
+        plots.Curve(say(side), [(float(x), y) for x, y in values[side].items()]) for side in sides
     ]
     base, chip = values["baseline"], values["chip"]
     apart = [(float(x), abs(chip[x] - y) / abs(y)) for x, y in base.items() if x in chip and y]
     limit = at.at(LOSSES, "/curve/limit_pass")
-    limits = [plots.PlotLimit(say("limit_of_mean", lang), limit)] if limit else []
+    limits = [plots.PlotLimit(say("limit_of_mean"), limit)] if limit else []
     index = {row["step"]: number for number, row in enumerate(sides["chip"])}
     rows = [
         [
@@ -119,29 +118,26 @@ def losses(step: JourneyStep, lang: str) -> Iterator[Html]:
         ]
         for number, row in enumerate(sides["baseline"])
     ]
-    title = say("loss_plot", lang)
+    title = say("loss_plot")
     yield plot(
         title,
         lambda: plots.lines_below(
             curves,
-            [plots.Curve(say("apart", lang), apart)],
+            [plots.Curve(say("apart"), apart)],
             title,
-            say("step_axis", lang),
-            (say("loss_axis", lang), say("apart", lang)),
+            say("step_axis"),
+            (say("loss_axis"), say("apart")),
             limits=limits,
             zero="0",
         ),
-        say("loss_note", lang),
-        FigureTable(
-            [say("step_axis", lang), *(say(side, lang) for side in sides)], rows, (0, 1, 2)
-        ),
+        say("loss_note"),
+        FigureTable([say("step_axis"), *(say(side) for side in sides)], rows, (0, 1, 2)),
         list(files.values()),
         at,
-        lang,
     )
 
 
-def throughput(step: JourneyStep, lang: str) -> Iterator[Html]:
+def throughput(step: JourneyStep) -> Iterator[Html]:
     """Steps per second; a simulated chip has no speed, and the page says so."""
     at = step.evidence
     curves, rows, why = [], [], ""
@@ -149,7 +145,7 @@ def throughput(step: JourneyStep, lang: str) -> Iterator[Html]:
         points = at.at(SPEED, f"/{side}/points")
         if not points:
             continue
-        name = say(side, lang)
+        name = say(side)
         curves.append(
             plots.Curve(name, [(real(one["step"]), real(one["steps_per_s"])) for one in points])
         )
@@ -164,16 +160,16 @@ def throughput(step: JourneyStep, lang: str) -> Iterator[Html]:
     if not curves:
         return
     if at.at(SPEED, "/rehearsal"):
-        why = say("no_chip_speed", lang)
-    title = say("speed_plot", lang)
-    head = [say(key, lang) for key in ("side", "step_axis", "speed_axis")]
+        why = say("no_chip_speed")
+    title = say("speed_plot")
+    head = [say(key) for key in ("side", "step_axis", "speed_axis")]
     yield plot(
         title,
         lambda: plots.lines(
-            curves, title, say("step_axis", lang), say("speed_axis", lang),
+            curves, title, say("step_axis"), say("speed_axis"),
             style=plots.PlotStyle(ground=True),
         ),
-        f"{say('speed_note', lang)} {why}".strip(),
+        f"{say('speed_note')} {why}".strip(),
         FigureTable(head, rows, (1, 2)),
-        [SPEED], at, lang,
+        [SPEED], at,
     )  # fmt: skip

@@ -23,14 +23,14 @@ class FigureTable:
     rows: Sequence[Sequence[Cell]]
     right: Sequence[int] = ()
 
-    def html(self, evidence: JourneyFiles, lang: str) -> Html:
+    def html(self, evidence: JourneyFiles) -> Html:
         """The rows, spread evenly where there are too many to show."""
         kept = spread(len(self.rows), MOST_ROWS)
         rows = [[cell(value, evidence) for value in self.rows[index]] for index in kept]
         made = page.table(self.head, rows, right=self.right)
         if len(kept) == len(self.rows):
             return made
-        return Html(made + note(say("thinned", lang)))
+        return Html(made + note(say("thinned")))
 
 
 def cell(value: Cell, evidence: JourneyFiles) -> object:
@@ -55,12 +55,11 @@ def plot(
     table: FigureTable,
     sources: Sequence[str],
     evidence: JourneyFiles,
-    lang: str,
 ) -> Html:
     """A picture with its title, a sentence on how to read it, its figures and its sources."""
-    figures = page.details(say("figures", lang), table.html(evidence, lang))
+    figures = page.details(say("figures"), table.html(evidence))
     links = ", ".join(evidence.file(name) for name in sources)
-    source = f'<p class="source">{escape(say("from", lang))} {links}</p>'
+    source = f'<p class="source">{escape(say("from"))} {links}</p>'
     return Html(
         f'<figure class="plotted"><h3>{escape(title)}</h3>{make()}'
         f"<figcaption>{escape(caption)}</figcaption>{figures}{source}</figure>"

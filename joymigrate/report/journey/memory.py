@@ -16,13 +16,13 @@ from joymigrate.report.journey_words import say
 DRAWN = 4  # processes in one picture
 
 
-def memory(step: JourneyStep, lang: str) -> Iterator[Html]:
+def memory(step: JourneyStep) -> Iterator[Html]:
     """Memory over time, then by what it holds."""
-    yield from over_time(step, lang)
-    yield from by_category(step, lang)
+    yield from over_time(step)
+    yield from by_category(step)
 
 
-def over_time(step: JourneyStep, lang: str) -> Iterator[Html]:
+def over_time(step: JourneyStep) -> Iterator[Html]:
     """A line per process, with the peak that the allocator counted."""
     at = step.evidence
     file, base, peaks = (REHEARSE, "/ranks", at.at(REHEARSE, "/peak_memory_bytes") or {})
@@ -36,7 +36,7 @@ def over_time(step: JourneyStep, lang: str) -> Iterator[Html]:
         return
     curves, table = [], []
     for index, one in drawn:
-        name = process_name(one, lang)
+        name = process_name(one)
         curves.append(plots.Curve(name, [(s, b / 2**20) for s, b in one["timeline"]]))
         for point, _ in enumerate(one["timeline"]):
             place = f"{base}/{index}/timeline/{point}"
@@ -48,41 +48,38 @@ def over_time(step: JourneyStep, lang: str) -> Iterator[Html]:
                 ]
             )
     limits = [
-        plots.PlotLimit(say("peak_of", lang, device=name), bytes_ / 2**20)
+        plots.PlotLimit(say("peak_of", device=name), bytes_ / 2**20)
         for name, bytes_ in sorted(peaks.items(), key=lambda pair: -pair[1])[:1]
     ]
-    note = [say("memory_note" if file == REHEARSE else "memory_note_chip", lang)]
+    note = [say("memory_note" if file == REHEARSE else "memory_note_chip")]
     if len(ranks) > len(drawn):
-        note.append(say("processes_note", lang, shown=len(drawn), all=len(ranks)))
-    title = say("memory_plot", lang)
+        note.append(say("processes_note", shown=len(drawn), all=len(ranks)))
+    title = say("memory_plot")
     yield plot(
         title,
         lambda: plots.lines(
             curves,
             title,
-            say("seconds_axis", lang),
-            say("mib_axis", lang),
+            say("seconds_axis"),
+            say("mib_axis"),
             limits=limits,
             style=plots.PlotStyle(steps=True, ground=True),
         ),
         " ".join(note),
-        FigureTable(
-            [say("process_head", lang), say("time", lang), say("held", lang)], table, (1, 2)
-        ),
+        FigureTable([say("process_head"), say("time"), say("held")], table, (1, 2)),
         [file],
         at,
-        lang,
     )
 
 
-def process_name(one: Any, lang: str) -> str:
+def process_name(one: Any) -> str:
     """What a process is called."""
     if one["rank"] is None:
-        return say("program", lang)
-    return say("process", lang, number=one["rank"])
+        return say("program")
+    return say("process", number=one["rank"])
 
 
-def by_category(step: JourneyStep, lang: str) -> Iterator[Html]:
+def by_category(step: JourneyStep) -> Iterator[Html]:
     """Weights, gradients, optimiser states, activations and the rest, stacked."""
     at = step.evidence
     number = fullest(at)
@@ -92,26 +89,26 @@ def by_category(step: JourneyStep, lang: str) -> Iterator[Html]:
     one = at.at(MEMORY, base)
     held = one["held"]
     areas = [
-        plots.StackLayer(say(word, lang), tone, [row[index] / 2**20 for row in held["points"]])
+        plots.StackLayer(say(word), tone, [row[index] / 2**20 for row in held["points"]])
         for index, (_, word, tone) in enumerate(HELD, 1)
     ]
     rows = [
-        [say(word, lang), at.figure(MIB, (MEMORY, f"{base}/held/peak/bytes/{key}"))]
+        [say(word), at.figure(MIB, (MEMORY, f"{base}/held/peak/bytes/{key}"))]
         for key, word, _ in HELD
     ]
     allocator = at.figure(MIB, (MEMORY, f"{base}/held/allocator_peak_bytes"))
-    note = [say("held_note", lang, allocator=allocator.text if allocator else "–")]
+    note = [say("held_note", allocator=allocator.text if allocator else "–")]
     if len(at.at(MEMORY, "/processes")) > 1:
-        note.append(say("held_note_of", lang, name=process_name(one, lang), device=held["device"]))
-    title = say("held_plot", lang)
-    axis = say("steps_axis" if held["unit"] == "step" else "events_axis", lang)
+        note.append(say("held_note_of", name=process_name(one), device=held["device"]))
+    title = say("held_plot")
+    axis = say("steps_axis" if held["unit"] == "step" else "events_axis")
     yield plot(
         title,
         lambda: plots.stack_areas(
             [real(row[0]) for row in held["points"]], areas, title, axis,
-            say("mib_axis", lang),
+            say("mib_axis"),
         ),
         " ".join(note),
-        FigureTable([say("category", lang), say("at_peak", lang)], rows, (1,)),
-        [MEMORY], at, lang,
+        FigureTable([say("category"), say("at_peak")], rows, (1,)),
+        [MEMORY], at,
     )  # fmt: skip

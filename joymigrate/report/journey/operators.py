@@ -33,18 +33,18 @@ SHARES = ("ops", "calls", "time")
 LEVEL_TONES = {"error": "report", "warning": "unsafe", "note": "plain"}
 
 
-def coverage(step: JourneyStep, lang: str) -> Iterator[Html]:
+def coverage(step: JourneyStep) -> Iterator[Html]:
     """Shares of operators, calls and time; the operators that count; those that are lacking."""
     at = step.evidence
     shares = [(name, at.figure(PERCENT, (COVERAGE, f"/share/{name}"))) for name in SHARES]
     known = [(name, one) for name, one in shares if one is not None]
     ops = at.at(COVERAGE, "/ops") or []
     if known and ops:
-        yield side_by_side(shares_plot(step, known, lang), operators_plot(step, ops, lang))
+        yield side_by_side(shares_plot(step, known), operators_plot(step, ops))
     lacking = [
         [
             page.code(f"`{one['op']}`"),
-            say(one["status"], lang),
+            say(one["status"]),
             at.figure(COUNT, (COVERAGE, f"/ops/{index}/calls")),
             page.code(f"`{one['where']}`") if one.get("where") else "",
             at.quote(
@@ -54,33 +54,33 @@ def coverage(step: JourneyStep, lang: str) -> Iterator[Html]:
         for index, one in enumerate(ops)
         if one["status"] in LACKING
     ][:MOST_LISTED]
-    head = [say(key, lang) for key in ("operator", "runs", "calls", "where", "instead")]
-    yield from titled_table(step, say("lacking", lang), head, lacking, (2,))
+    head = [say(key) for key in ("operator", "runs", "calls", "where", "instead")]
+    yield from titled_table(step, say("lacking"), head, lacking, (2,))
 
 
-def shares_plot(step: JourneyStep, shares: list[tuple[str, Figure]], lang: str) -> Html:
+def shares_plot(step: JourneyStep, shares: list[tuple[str, Figure]]) -> Html:
     """How much of the program the chip runs, counted in three ways."""
     bars = [
         plots.Bar(
-            say(f"share_{name}", lang),
+            say(f"share_{name}"),
             [("safe-fill", 100 * one.value), ("report-fill", 100 - 100 * one.value)],
             one.text,
         )
         for name, one in shares
     ]
-    parts = [("safe", say("on_the_chip", lang)), ("report", say("not_on_the_chip", lang))]
-    title = say("coverage_plot", lang)
-    rows: list[list[Cell]] = [[say(f"share_{name}", lang), one] for name, one in shares]
+    parts = [("safe", say("on_the_chip")), ("report", say("not_on_the_chip"))]
+    title = say("coverage_plot")
+    rows: list[list[Cell]] = [[say(f"share_{name}"), one] for name, one in shares]
     return plot(
         title,
         lambda: plots.bars(bars, "coverage", title, "%", parts, most=100),
-        say(f"coverage_note{recorded_on(step)}", lang),
-        FigureTable([say("of_all", lang), say("on_the_chip", lang)], rows, (1,)),
-        [COVERAGE], step.evidence, lang,
+        say(f"coverage_note{recorded_on(step)}"),
+        FigureTable([say("of_all"), say("on_the_chip")], rows, (1,)),
+        [COVERAGE], step.evidence,
     )  # fmt: skip
 
 
-def operators_plot(step: JourneyStep, ops: list[Any], lang: str) -> Html:
+def operators_plot(step: JourneyStep, ops: list[Any]) -> Html:
     """The operators that take most of the time."""
     at = step.evidence
     ordered = sorted(enumerate(ops), key=lambda pair: -real(pair[1]["self_us"]))[:MOST_BARS]
@@ -97,22 +97,22 @@ def operators_plot(step: JourneyStep, ops: list[Any], lang: str) -> Html:
             page.code(f"`{one['op']}`"),
             at.figure(MILLISECONDS, (COVERAGE, f"/ops/{index}/self_us")),
             at.figure(COUNT, (COVERAGE, f"/ops/{index}/calls")),
-            say(one["status"], lang),
+            say(one["status"]),
         ]
         for index, one in ordered
     ]
-    title = say("operators_plot", lang)
-    head = [say(key, lang) for key in ("operator", "time", "calls", "runs")]
+    title = say("operators_plot")
+    head = [say(key) for key in ("operator", "time", "calls", "runs")]
     return plot(
         title,
-        lambda: plots.bars(bars, "operators", title, say(f"ms_axis{recorded_on(step)}", lang), []),
-        say(f"operators_note{recorded_on(step)}", lang),
+        lambda: plots.bars(bars, "operators", title, say(f"ms_axis{recorded_on(step)}"), []),
+        say(f"operators_note{recorded_on(step)}"),
         FigureTable(head, rows, (1, 2)),
-        [COVERAGE], at, lang,
+        [COVERAGE], at,
     )  # fmt: skip
 
 
-def advice(step: JourneyStep, lang: str) -> Iterator[Html]:
+def advice(step: JourneyStep) -> Iterator[Html]:
     """The hints, the weightiest first."""
     at = step.evidence
     hints = at.at(ADVICE, "/advice") or []
@@ -121,7 +121,7 @@ def advice(step: JourneyStep, lang: str) -> Iterator[Html]:
         places = [place["where"] for place in one.get("places") or () if place.get("where")]
         rows.append(
             [
-                page.badge(say(f"level_{one['level']}", lang), LEVEL_TONES[one["level"]]),
+                page.badge(say(f"level_{one['level']}"), LEVEL_TONES[one["level"]]),
                 Html(
                     f"<b>{at.quote(ADVICE, f'/advice/{index}/title')}</b><br>"
                     f"{at.quote(ADVICE, f'/advice/{index}/action')}"
@@ -130,7 +130,7 @@ def advice(step: JourneyStep, lang: str) -> Iterator[Html]:
                 page.code(f"`{places[0]}`") if places else "",
             ]
         )
-    head = [say(key, lang) for key in ("weight", "hint", "share_of_time", "where")]
-    yield from titled_table(step, say("hints", lang), head, rows, (2,))
+    head = [say(key) for key in ("weight", "hint", "share_of_time", "where")]
+    yield from titled_table(step, say("hints"), head, rows, (2,))
     if len(hints) > MOST_LISTED:
-        yield note(say("more_in", lang, file="advice/advice.html"))
+        yield note(say("more_in", file="advice/advice.html"))

@@ -17,17 +17,15 @@ LEDGER = "../ledger.jsonl"
 SHOWN = 16  # digits of a hash
 
 
-def origin(evidence: JourneyFiles, lang: str) -> Section:
+def origin(evidence: JourneyFiles) -> Section:
     """All that is needed to judge the report, and to get it again."""
-    rows = [(name, value) for name, value in facts(evidence, lang) if value]
+    rows = [(name, value) for name, value in facts(evidence) if value]
     body = "".join(f"<dt>{escape(name)}</dt><dd>{value}</dd>" for name, value in rows)
-    parts = [f'<dl class="facts">{body}</dl>', commands(evidence, lang), hashes(evidence, lang)]
-    return Section(
-        "origin", say("origin", lang), Html("".join(parts)), None, say("menu_origin", lang)
-    )
+    parts = [f'<dl class="facts">{body}</dl>', commands(evidence), hashes(evidence)]
+    return Section("origin", say("origin"), Html("".join(parts)), None, say("menu_origin"))
 
 
-def facts(evidence: JourneyFiles, lang: str) -> Iterator[tuple[str, Html | None]]:
+def facts(evidence: JourneyFiles) -> Iterator[tuple[str, Html | None]]:
     """What is known, each with its evidence."""
 
     def known(file: str, pointer: str) -> Html | None:
@@ -35,34 +33,30 @@ def facts(evidence: JourneyFiles, lang: str) -> Iterator[tuple[str, Html | None]
         return evidence.html(figure) if figure else None
 
     document = evidence.document
-    yield say("how_known", lang), escape(say(f"grade_{document['grade']}", lang))
-    yield say("the_chip", lang), known(PROVENANCE, "/chip/title") or escape(document["chip"])
-    yield say("simulated_as", lang), known(REHEARSE, "/soc")
-    yield say("date", lang), known(PROVENANCE, "/date")
+    yield say("how_known"), escape(say(f"grade_{document['grade']}"))
+    yield say("the_chip"), known(PROVENANCE, "/chip/title") or escape(document["chip"])
+    yield say("simulated_as"), known(REHEARSE, "/soc")
+    yield say("date"), known(PROVENANCE, "/date")
     for name in evidence.at(PROVENANCE, "/versions") or ():
         shown = known(PROVENANCE, f"/versions/{name}")
-        yield say("version_of", lang, name=name), shown
-    yield say("commit", lang), known(PROVENANCE, "/git/commit")
-    yield say("changed_since", lang), known(PROVENANCE, "/git/changed_files")
+        yield say("version_of", name=name), shown
+    yield say("commit"), known(PROVENANCE, "/git/commit")
+    yield say("changed_since"), known(PROVENANCE, "/git/changed_files")
     machine = [known(PROVENANCE, f"/machine/{key}") for key in ("processor", "system")]
-    yield say("machine", lang), Html(" · ".join(one for one in machine if one))
+    yield say("machine"), Html(" · ".join(one for one in machine if one))
 
 
-def commands(evidence: JourneyFiles, lang: str) -> Html:
+def commands(evidence: JourneyFiles) -> Html:
     """How to get it again, and how to go back."""
     repeat = evidence.at(PROVENANCE, "/repeat")
-    made = (
-        f"<h3>{escape(say('repeat_all', lang))}</h3><pre>{escape(repeat)}</pre>" if repeat else ""
-    )
+    made = f"<h3>{escape(say('repeat_all'))}</h3><pre>{escape(repeat)}</pre>" if repeat else ""
     step = evidence.document.get("rewrite_step")
     if step:
-        made += (
-            f"<h3>{escape(say('go_back', lang))}</h3><pre>joymigrate rollback {escape(step)}</pre>"
-        )
+        made += f"<h3>{escape(say('go_back'))}</h3><pre>joymigrate rollback {escape(step)}</pre>"
     return Html(made)
 
 
-def hashes(evidence: JourneyFiles, lang: str) -> Html:
+def hashes(evidence: JourneyFiles) -> Html:
     """Every file of evidence with its hash, and whether the ledger knows it so."""
     if evidence.folder is None:
         return Html("")
@@ -79,11 +73,11 @@ def hashes(evidence: JourneyFiles, lang: str) -> Html:
             state = ("not_in_ledger" if not place else
                      "in_ledger" if noted == digest else "hash_changed")  # fmt: skip
             shown = evidence.html(figure) if noted == digest else escape(digest[:SHOWN] + "…")
-            rows.append([evidence.file(name), Html(f"<code>{shown}</code>"), say(state, lang)])
+            rows.append([evidence.file(name), Html(f"<code>{shown}</code>"), say(state)])
     if not rows:
         return Html("")
-    table = page.table([say("evidence", lang), "SHA-256", ""], rows)
-    return page.details(say("hashes", lang), table)
+    table = page.table([say("evidence"), "SHA-256", ""], rows)
+    return page.details(say("hashes"), table)
 
 
 def recorded_hashes(evidence: JourneyFiles) -> tuple[str, dict[str, tuple[str, str]]]:

@@ -26,23 +26,21 @@ class Phrase:
         """Whether every figure was found."""
         return all(one is not None for one in self.figures.values())
 
-    def text(self, lang: str) -> str:
+    def text(self) -> str:
         """Plain, for a terminal."""
-        shown = {name: translate_figure(one, lang).text for name, one in self.known_figures()}
-        return tell(self.key, lang).format(**shown, **self.plurals(), **self.words_in(lang))
+        shown = {name: translate_figure(one).text for name, one in self.known_figures()}
+        return tell(self.key).format(**shown, **self.plurals(), **self.words_in())
 
-    def html(self, lang: str, evidence: JourneyFiles) -> Html:
+    def html(self, evidence: JourneyFiles) -> Html:
         """With every figure as a link to its evidence."""
-        shown = {
-            name: evidence.html(translate_figure(one, lang)) for name, one in self.known_figures()
-        }
-        words = {name: escape(word) for name, word in self.words_in(lang).items()}
-        return Html(escape(tell(self.key, lang)).format(**shown, **self.plurals(), **words))
+        shown = {name: evidence.html(translate_figure(one)) for name, one in self.known_figures()}
+        words = {name: escape(word) for name, word in self.words_in().items()}
+        return Html(escape(tell(self.key)).format(**shown, **self.plurals(), **words))
 
-    def words_in(self, lang: str) -> dict[str, str]:
+    def words_in(self) -> dict[str, str]:
         """The words; one that is a key of ours in the reader's language."""
         return {
-            name: tell(word, lang).format(**self.words) if word in WORDS else word
+            name: tell(word).format(**self.words) if word in WORDS else word
             for name, word in self.words.items()
         }
 
@@ -58,16 +56,16 @@ class Phrase:
         return ends
 
 
-def tell(key: str, lang: str) -> str:
+def tell(key: str) -> str:
     """The template for `key`. An unknown key is our bug and raises KeyError."""
-    return WORDS.template(key, lang)
+    return WORDS.template(key)
 
 
-def translate_figure(figure: Figure, lang: str) -> Figure:
+def translate_figure(figure: Figure) -> Figure:
     """A verdict in the reader's language; any other figure as it is."""
     if figure.value not in VERDICTS:
         return figure
     if figure.pointer.endswith("/held/limit"):  # the worst verdict that goes on
-        text = tell(f"worst_{figure.value}", lang)
+        text = tell(f"worst_{figure.value}")
         return Figure(figure.value, text, figure.file, figure.pointer)
-    return Figure(figure.value, say(figure.value, lang), figure.file, figure.pointer)
+    return Figure(figure.value, say(figure.value), figure.file, figure.pointer)

@@ -11,7 +11,7 @@ from joymigrate.report.journey.operators import advice, coverage
 from joymigrate.report.journey.precision import precision
 from joymigrate.report.journey.source import rewrite, scan
 
-PICTURES: dict[str, Callable[[JourneyStep, str], Iterator[Html]]] = {
+PICTURES: dict[str, Callable[[JourneyStep], Iterator[Html]]] = {
     "scan": scan,
     "rewrite": rewrite,
     "rehearse": rehearse,
@@ -22,8 +22,8 @@ PICTURES: dict[str, Callable[[JourneyStep, str], Iterator[Html]]] = {
 }
 
 
-def pictures(step: JourneyStep, lang: str) -> Iterator[Html]:
+def pictures(step: JourneyStep) -> Iterator[Html]:
     """What a step shows better than it says."""
     shown = PICTURES.get(step.name)
     if shown is not None:
-        yield from shown(step, lang)
+        yield from shown(step)

@@ -18,13 +18,13 @@ MOST_STEPS = 4  # curves that a plot can show apart
 PHASES = ("forward", "backward")
 
 
-def precision(step: JourneyStep, lang: str) -> Iterator[Html]:
+def precision(step: JourneyStep) -> Iterator[Html]:
     """Two plots and the stages."""
-    yield side_by_side(*alone(step, lang), *through(step, lang))
-    yield from stages(step, lang)
+    yield side_by_side(*alone(step), *through(step))
+    yield from stages(step)
 
 
-def alone(step: JourneyStep, lang: str) -> Iterator[Html]:
+def alone(step: JourneyStep) -> Iterator[Html]:
     """The error of each module, given the baseline's inputs, as a multiple of the baseline's."""
     at = step.evidence
     records: Sequence[Mapping[str, Any]] = at.at(VERDICT, "/records") or []
@@ -36,30 +36,30 @@ def alone(step: JourneyStep, lang: str) -> Iterator[Html]:
         found = sorted((order[module], *pair, module) for module, pair in worst[phase].items())
         if not found:
             continue
-        curves.append(plots.Curve(say(phase, lang), [(float(x), y) for x, y, _, _ in found]))
+        curves.append(plots.Curve(say(phase), [(float(x), y) for x, y, _, _ in found]))
         limit = max(real(records[index]["limit"]) for _, _, index, _ in found)
-        name = say("limit_phase", lang, phase=say(phase, lang))
+        name = say("limit_phase", phase=say(phase))
         limits.append(plots.PlotLimit(name, limit, len(curves) - 1))
         rows += [
             [
                 page.code(f"`{module}`"),
-                say(phase, lang),
+                say(phase),
                 at.figure(SIGNIFICANT, (VERDICT, f"/records/{index}/value")),
                 at.figure(SIGNIFICANT, (VERDICT, f"/records/{index}/limit")),
             ]
             for _, _, index, module in found
         ]
-    title = say("alone_plot", lang)
-    head = [say(key, lang) for key in ("module", "phase", "error_ratio", "limit")]
+    title = say("alone_plot")
+    head = [say(key) for key in ("module", "phase", "error_ratio", "limit")]
     yield plot(
         title,
         lambda: plots.lines(
-            curves, title, say("depth_axis", lang), say("ratio_axis", lang),
-            limits=limits, style=plots.PlotStyle(log=True, zero=say("identical", lang)),
+            curves, title, say("depth_axis"), say("ratio_axis"),
+            limits=limits, style=plots.PlotStyle(log=True, zero=say("identical")),
         ),
-        say("alone_note", lang),
+        say("alone_note"),
         FigureTable(head, rows, (2, 3)),
-        [VERDICT], at, lang,
+        [VERDICT], at,
     )  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def worst_by_module(
     return worst, order
 
 
-def through(step: JourneyStep, lang: str) -> Iterator[Html]:
+def through(step: JourneyStep) -> Iterator[Html]:
     """How the error grows over the depth of the network when the steps run freely."""
     at = step.evidence
     depth: Sequence[Mapping[str, Any]] = at.at(VERDICT, "/growth/depth") or []
@@ -97,7 +97,7 @@ def through(step: JourneyStep, lang: str) -> Iterator[Html]:
         return
     curves, rows = [], []
     for number, found in shown:
-        name = say("step_number", lang, number=number)
+        name = say("step_number", number=number)
         points = [(float(place), real(depth[index]["error"])) for place, index in enumerate(found)]
         curves.append(plots.Curve(name, points))
         rows += [
@@ -108,22 +108,22 @@ def through(step: JourneyStep, lang: str) -> Iterator[Html]:
             ]
             for index in found
         ]
-    title = say("growth_plot", lang)
-    head = [say(key, lang) for key in ("module", "step_axis", "error_axis")]
+    title = say("growth_plot")
+    head = [say(key) for key in ("module", "step_axis", "error_axis")]
     yield plot(
         title,
         lambda: plots.lines(
-            curves, title, say("depth_axis", lang), say("error_axis", lang),
-            limits=free_limits(at.at(VERDICT, "/records") or [], lang),
-            style=plots.PlotStyle(log=True, zero=say("identical", lang)),
+            curves, title, say("depth_axis"), say("error_axis"),
+            limits=free_limits(at.at(VERDICT, "/records") or []),
+            style=plots.PlotStyle(log=True, zero=say("identical")),
         ),
-        say("growth_note", lang),
+        say("growth_note"),
         FigureTable(head, rows, (1, 2)),
-        [VERDICT], at, lang,
+        [VERDICT], at,
     )  # fmt: skip
 
 
-def free_limits(records: Sequence[Mapping[str, Any]], lang: str) -> list[plots.PlotLimit]:
+def free_limits(records: Sequence[Mapping[str, Any]]) -> list[plots.PlotLimit]:
     """What a free step may differ by; the strictest and the mildest where steps have their own."""
     found = {
         real(one["limit"])
@@ -133,23 +133,23 @@ def free_limits(records: Sequence[Mapping[str, Any]], lang: str) -> list[plots.P
     found = {value for value in found if math.isfinite(value) and value > 0}
     ends = sorted({min(found), max(found)}) if found else []
     names = ("limit",) if len(ends) < 2 else ("limit_first", "limit_last")
-    return [plots.PlotLimit(say(n, lang), v) for n, v in zip(names, ends, strict=False)]
+    return [plots.PlotLimit(say(n), v) for n, v in zip(names, ends, strict=False)]
 
 
-def stages(step: JourneyStep, lang: str) -> Iterator[Html]:
+def stages(step: JourneyStep) -> Iterator[Html]:
     """What was compared, one after another."""
     at = step.evidence
     rows = [
         [
-            say(key, lang) if (key := f"stage_{one['stage']}") in WORDS else one["title"],
-            page.badge(say(one["verdict"], lang), TONES.get(one["verdict"], "plain")),
+            say(key) if (key := f"stage_{one['stage']}") in WORDS else one["title"],
+            page.badge(say(one["verdict"]), TONES.get(one["verdict"], "plain")),
             at.figure(COUNT, (VERDICT, f"/stages/{index}/compared")),
             at.figure(COUNT, (VERDICT, f"/stages/{index}/recorded")),
         ]
         for index, one in enumerate(at.at(VERDICT, "/stages") or [])
     ]
     if rows:
-        head = [say(key, lang) for key in ("what", "result", "compared", "recorded")]
-        yield Html(f"<h3>{escape(say('stages', lang))}</h3>")
+        head = [say(key) for key in ("what", "result", "compared", "recorded")]
+        yield Html(f"<h3>{escape(say('stages'))}</h3>")
         made = [[cell(value, at) for value in row] for row in rows]
         yield page.table(head, made, right=(2, 3))

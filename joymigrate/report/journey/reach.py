@@ -15,9 +15,9 @@ def reach(document: Mapping[str, Any]) -> Mapping[str, Any]:
     return figures if "places" in figures else {}
 
 
-def share(document: Mapping[str, Any], lang: str) -> str:
+def share(document: Mapping[str, Any]) -> str:
     """That not all of it ran, in words; empty where all did, or where the journey did not pass."""
     ran = reach(document)
     if document["verdict"] != "pass" or ran.get("places_run", 0) == ran.get("places", 0):
         return ""
-    return say("reach", lang, run=ran["places_run"], places=ran["places"])
+    return say("reach", run=ran["places_run"], places=ran["places"])

@@ -160,7 +160,7 @@ def against(step: JourneyStep) -> list[Phrase]:
     """What the chip was compared with."""
     noted = str(step.raw["figures"].get("baseline") or "")
     for key in ("of_original", "of_rewritten", "of_given"):
-        head, _, end = WORDS.template(key).partition("{device}")
+        head, _, end = WORDS.template(key, "en").partition("{device}")
         if noted.startswith(head) and noted.endswith(end):
             device = noted[len(head) : len(noted) - len(end)]
             return [Phrase("against", words={"of": key, "device": device})]
@@ -212,9 +212,9 @@ def describe_scan(step: JourneyStep) -> list[Phrase]:
     return [Phrase("found_scan", figures)]
 
 
-def effort(step: JourneyStep, lang: str) -> Phrase:
+def effort(step: JourneyStep) -> Phrase:
     """How much work is left, as the scan estimates it."""
-    minutes = step.evidence.figure(Labels(lang).duration, (SCAN, "/readiness/minutes"))
+    minutes = step.evidence.figure(Labels().duration, (SCAN, "/readiness/minutes"))
     return Phrase("found_effort", {"minutes": minutes})
 
 

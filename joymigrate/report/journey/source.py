@@ -24,15 +24,15 @@ from joymigrate.report.labels import Labels
 TIERS = (("safe", "safe-fill"), ("unsafe", "unsafe-fill"), ("report", "report-fill"))
 
 
-def scan(step: JourneyStep, lang: str) -> Iterator[Html]:
+def scan(step: JourneyStep) -> Iterator[Html]:
     """Sites by area, and the work that is left to people."""
-    work = Html("".join(by_hand(step, lang)))
-    yield side_by_side(*areas(step, lang), *([Html(f"<div>{work}</div>")] if work else []))
+    work = Html("".join(by_hand(step)))
+    yield side_by_side(*areas(step), *([Html(f"<div>{work}</div>")] if work else []))
 
 
-def areas(step: JourneyStep, lang: str) -> Iterator[Html]:
+def areas(step: JourneyStep) -> Iterator[Html]:
     """Sites by area, stacked by who changes them."""
-    at, words = step.evidence, Labels(lang)
+    at, words = step.evidence, Labels()
     areas = at.at(SCAN, "/readiness/areas") or []
     ordered = sorted(enumerate(areas), key=lambda pair: -sum(pair[1][tier] for tier, _ in TIERS))
     rows = [
@@ -51,18 +51,18 @@ def areas(step: JourneyStep, lang: str) -> Iterator[Html]:
     ]
     if not bars:
         return
-    title = say("by_area", lang)
+    title = say("by_area")
     parts = list(zip((tier for tier, _ in TIERS), names, strict=True))
     yield plot(
         title,
-        lambda: plots.bars(bars, "scan", title, say("sites_axis", lang), parts),
-        say("by_area_left" if step.raw["figures"].get("rewritten") else "by_area_note", lang),
-        FigureTable([say("area", lang), *names], rows, (1, 2, 3)),
-        [SCAN], at, lang,
+        lambda: plots.bars(bars, "scan", title, say("sites_axis"), parts),
+        say("by_area_left" if step.raw["figures"].get("rewritten") else "by_area_note"),
+        FigureTable([say("area"), *names], rows, (1, 2, 3)),
+        [SCAN], at,
     )  # fmt: skip
 
 
-def by_hand(step: JourneyStep, lang: str) -> Iterator[Html]:
+def by_hand(step: JourneyStep) -> Iterator[Html]:
     """What is left to people, the longest work first."""
     at = step.evidence
     manual = at.at(SCAN, "/readiness/manual") or []
@@ -75,14 +75,14 @@ def by_hand(step: JourneyStep, lang: str) -> Iterator[Html]:
                 + "".join(f"<br>{sample(s)}" for s in one.get("samples", ())[:1])
             ),
             at.figure(COUNT, (SCAN, f"/readiness/manual/{index}/sites")),
-            at.figure(Labels(lang).duration, (SCAN, f"/readiness/manual/{index}/minutes")),
+            at.figure(Labels().duration, (SCAN, f"/readiness/manual/{index}/minutes")),
         ]
         for index, one in enumerate(manual[:MOST_LISTED])
     ]
     more = len(manual) > MOST_LISTED
-    tail = note(say("more_in", lang, file="scan/scan.html")) if more else ""
-    head = [say(key, lang) for key in ("what", "sites_head", "estimate")]
-    yield from titled_table(step, say("for_people", lang), head, rows, (1, 2))
+    tail = note(say("more_in", file="scan/scan.html")) if more else ""
+    head = [say(key) for key in ("what", "sites_head", "estimate")]
+    yield from titled_table(step, say("for_people"), head, rows, (1, 2))
     yield Html(tail)
 
 
@@ -91,21 +91,21 @@ def sample(one: dict[str, Any]) -> Html:
     return page.code("`{}`".format(one["text"].replace("`", "'")))
 
 
-def rewrite(step: JourneyStep, lang: str) -> Iterator[Html]:
+def rewrite(step: JourneyStep) -> Iterator[Html]:
     """The files that changed."""
     at = step.evidence
     rows = [
         [
             page.code(f"`{one['path']}`"),
-            say(f"file_{one['status']}", lang) if one["status"] in ("modified", "created") else "",
+            say(f"file_{one['status']}") if one["status"] in ("modified", "created") else "",
             at.figure(COUNT, (REWRITE, f"/files/{index}/edits")),
         ]
         for index, one in enumerate((at.at(REWRITE, "/files") or [])[:MOST_LISTED])
     ]
-    head = [say(key, lang) for key in ("file", "change", "edits")]
-    yield from titled_table(step, say("changed_files", lang), head, rows, (2,))
+    head = [say(key) for key in ("file", "change", "edits")]
+    yield from titled_table(step, say("changed_files"), head, rows, (2,))
     change = step.raw["figures"].get("step")
     patch = f"../steps/{change}/change.patch"
     if change and at.folder is not None and (at.folder / patch).is_file():
-        link = at.anchor(say("patch", lang), patch)
+        link = at.anchor(say("patch"), patch)
         yield Html(f"<p>{link}</p>")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from joymigrate.language import Language, speaking
 from joymigrate.report.live.look import ProjectView
 from joymigrate.report.live.parts import parts
 
@@ -57,7 +58,8 @@ class Feed:
             key = (version, lang)
             if key not in self.made:
                 self.made = {k: v for k, v in self.made.items() if k[0] == version}
-                self.made[key] = parts(seen, lang)
+                with speaking(Language(lang)):
+                    self.made[key] = parts(seen)
             return version, self.made[key]
 
     def close(self) -> None:

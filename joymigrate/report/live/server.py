@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from joymigrate.errors import JoyError
-from joymigrate.language import languages
+from joymigrate.language import Language, languages, speaking
 from joymigrate.report.live import files
 from joymigrate.report.live.feed import Feed
 from joymigrate.report.live.parts import page
@@ -114,7 +114,9 @@ class Handler(BaseHTTPRequestHandler):
         lang = parse_qs(asked.query).get("lang", [self.server.lang])[0]
         lang = lang if lang in languages() else self.server.lang
         if asked.path == "/":
-            self.send(page(self.server.feed.seen, lang).encode(), "text/html; charset=utf-8")
+            with speaking(Language(lang)):
+                shown = page(self.server.feed.seen)
+            self.send(shown.encode(), "text/html; charset=utf-8")
         elif asked.path == "/state.json":
             self.send(json.dumps(self.state(lang, {})).encode(), "application/json")
         elif asked.path == "/events":

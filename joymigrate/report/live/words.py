@@ -8,6 +8,6 @@ from joymigrate.report import journey_words
 WORDS = Words("live")
 
 
-def say(key: str, lang: str, **fields: object) -> str:
+def say(key: str, **fields: object) -> str:
     """The words for `key`; those that only a journey's report has are taken from there."""
-    return (WORDS if key in WORDS else journey_words.WORDS)(key, lang, **fields)
+    return (WORDS if key in WORDS else journey_words.WORDS)(key, None, **fields)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from joymigrate.language import current_language, tell
+from joymigrate.language import tell
 from joymigrate.report.blocks import (
     Amount,
     Badge,
@@ -48,7 +48,7 @@ def render(document: BlockDocument) -> str:
             Section(one.id, one.title, draw_all(one.blocks), one.count, one.menu)
             for one in document.chapters
         ],
-        say=Labels(current_language()),
+        say=Labels(),
         footer=document.footer,
         data=document.data,
         scripts=document.scripts,

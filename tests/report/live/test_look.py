@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from joymigrate.journey import NAMES
 from joymigrate.journey.losses import losses
 from joymigrate.journey.running import mark_running
-from joymigrate.language import languages
+from joymigrate.language import Language, languages, speaking
 from joymigrate.ledger import Change, FileHash, Ledger, Step, Subject
 from joymigrate.report.live import LiveProject, files, parts
 from joymigrate.report.live.curves import MOST_POINTS, thin
@@ -49,8 +49,9 @@ def document(root: Path, *outcomes: tuple[str, str]) -> None:
 def test_an_empty_project_says_so_in_both_languages(project: Path) -> None:
     seen = LiveProject(project, losses).look()
     assert seen.rows == ()
-    assert "joymigrate migrate" in parts(seen, "en")["way"]
-    assert "尚未开始" in parts(seen, "zh")["way"]
+    assert "joymigrate migrate" in parts(seen)["way"]
+    with speaking(Language("zh")):
+        assert "尚未开始" in parts(seen)["way"]
 
 
 def test_a_step_shows_verdict_tree_and_evidence(project: Path) -> None:
@@ -67,7 +68,7 @@ def test_a_step_shows_verdict_tree_and_evidence(project: Path) -> None:
     assert rewrite.tree == "matches"
     assert "train.py" in rewrite.evidence
     assert verify.evidence == (".joymigrate/steps/0002/verdict.json",)
-    shown = parts(seen, "en")
+    shown = parts(seen)
     assert "/file/.joymigrate/steps/0002/verdict.json" in shown["judgements"]
     assert 'data-key="0001"' in shown["changes"]
     (project / "train.py").write_bytes(b"mine")
@@ -80,12 +81,12 @@ def test_the_running_step_hides_what_an_earlier_journey_found_behind_it(project:
     with mark_running(folder, "rewrite", NAMES):
         (folder / "rewrite").mkdir()
         (folder / "rewrite" / "log.txt").write_text("one\n\x1b[1mtwo\x1b[0m\n")
-        way = parts(LiveProject(project, losses).look(), "en")["way"]
+        way = parts(LiveProject(project, losses).look())["way"]
     assert 'data-step="scan" data-status="done"' in way
     assert 'data-step="rewrite" data-status="running"' in way
     assert 'data-step="rehearse" data-status="to_come"' in way
     assert "<pre>one\ntwo</pre>" in way
-    after = parts(LiveProject(project, losses).look(), "en")["way"]
+    after = parts(LiveProject(project, losses).look())["way"]
     assert 'data-step="rehearse" data-status="done"' in after
     assert "&lt;said&gt;" in after
 
@@ -105,7 +106,7 @@ def test_a_killed_journey_runs_no_more(project: Path) -> None:
 
 def test_a_step_that_a_gate_held_is_open_and_says_what_to_do(project: Path) -> None:
     document(project, ("scan", "done"), ("rewrite", "stopped"))
-    way = parts(LiveProject(project, losses).look(), "en")["way"]
+    way = parts(LiveProject(project, losses).look())["way"]
     assert 'data-key="step-rewrite" open' in way
     assert "mend it" in way
     assert "rollback 0002" in way
@@ -117,7 +118,7 @@ def test_a_step_that_is_done_and_not_decided_is_not_green(project: Path) -> None
     found = json.loads(path.read_text())
     found["journey"][1]["verdict"] = "inconclusive"
     path.write_text(json.dumps(found))
-    way = parts(LiveProject(project, losses).look(), "en")["way"]
+    way = parts(LiveProject(project, losses).look())["way"]
     assert '<li class="safe" data-step="scan"' in way
     assert '<li class="unsafe" data-step="train"' in way
 
@@ -135,7 +136,7 @@ def test_losses_of_both_sides_and_of_runs_grow(project: Path) -> None:
     assert seen.losses == (("chip", ((0.0, 3.0), (1.0, 2.5))),)
     assert seen.runs[0].name == "runs/small"
     assert len(seen.runs[0].losses) == 2
-    assert "<svg" in parts(seen, "en")["training"]
+    assert "<svg" in parts(seen)["training"]
     with open(run / "metrics.jsonl", "a") as file:
         file.write('ep": 3, "loss": 1.0}\n')
     assert looking.look().runs[0].losses[-1] == (3.0, 1.0)
@@ -147,7 +148,7 @@ def test_a_damaged_ledger_is_shown_as_trouble(project: Path) -> None:
     log.write_text("nonsense\n" + log.read_text())
     seen = LiveProject(project, losses).look()
     assert "a damaged line" in seen.trouble
-    assert 'class="trouble"' in parts(seen, "en")["way"]
+    assert 'class="trouble"' in parts(seen)["way"]
 
 
 def test_curves_are_thinned_and_keep_their_end() -> None:
@@ -167,8 +168,9 @@ def test_a_tail_is_the_last_lines_without_progress_bars(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lang", languages())
 def test_every_word_is_there(lang: str) -> None:
-    for key in WORDS:
-        assert say(key, lang, project="p", name="n", steps=1, state="", time="t")
+    with speaking(Language(lang)):
+        for key in WORDS:
+            assert say(key, project="p", name="n", steps=1, state="", time="t")
 
 
 @pytest.fixture(scope="module")
