@@ -4,7 +4,8 @@
 
 Every waiting job asks for something else (cards, pods, CPU, memory, run time), so that none is
 decided together with another. An event is the end of a running job; what it frees goes to a
-waiting one. Prints CPU milliseconds per event.
+waiting one. Prints CPU milliseconds per event, their mean
+and what 99 of 100 do not exceed.
 """
 
 from __future__ import annotations
@@ -55,17 +56,18 @@ def main() -> None:
         scheduler = Scheduler(cluster)
         line = draw(options.nodes * 8 + waiting, 1)
         scheduler.on_all(Submitted(job, 0.0) for job in line)
-        spent, starts, at = 0.0, 0, 0.0
+        spent, starts, at = [], 0, 0.0
         for _ in range(options.events):
             first = min(scheduler.running.values(), key=lambda run: run.ends)
             at = max(at, first.ends)
             began = time.process_time()
             actions = scheduler.on(Ended(first.entry.job.name, at))
-            spent += time.process_time() - began
+            spent.append(1000 * (time.process_time() - began))
             starts += sum(isinstance(action, Start) for action in actions)
         print(
             f"{len(scheduler.waiting)} wait, {len(scheduler.running)} run: "
-            f"{1000 * spent / options.events:.2f} ms CPU per event, {starts} starts"
+            f"{np.mean(spent):.2f} ms CPU per event, p99 {np.percentile(spent, 99):.1f}, "
+            f"{starts} starts"
         )
 
 

@@ -19,4 +19,3 @@ class TaskShape:
     gang: bool
     job: GangJob
     numa: tuple[tuple[Ints, CardChoice], ...] = ()  # positions in the pool and their NUMA tables
-    number: int = 0
