@@ -451,8 +451,10 @@ class ValueGraph:
         if name not in self._options:
             self._options[name] = found = []
             flags = {name, name.replace("_", "-")}
+            told = [f"{flag}{mark}" for flag in flags for mark in "\"'"]  # `"--place"`
             for path in {p for flag in flags for p in self.naming(flag)}:
-                if "add_argument" not in self.texts[path] and "environ" not in self.texts[path]:
+                text = self.texts[path]
+                if "add_argument" not in text or not any(each in text for each in told):
                     continue
                 values = self.file(path)
                 if values is not None:
