@@ -204,17 +204,6 @@ class Chip:
         """The replacement of a bound operator: its own, or that of the longest pattern."""
         return match_pattern(self.operators(), name)
 
-    def shim_gaps(self, version: str | None = None) -> tuple[Mapping[str, Any], ...]:
-        """What the vendor's shim does not reach in this version of the chip's package."""
-        wanted = self.version(version) or version
-        gaps = self.shim.get("gaps") or ()
-        return tuple(
-            gap
-            for gap in gaps
-            if "until" not in gap
-            or (wanted and name_lists.version_key(wanted) < name_lists.version_key(gap["until"]))
-        )
-
     def imports(self) -> Mapping[str, NameAdvice]:
         """Advice per imported third-party module (`flash_attn`), longest prefix wins."""
         return file_advice(self, "imports.yaml", "imports")

@@ -223,11 +223,6 @@ class Matrix:
                 return line
         return None
 
-    def has_wheel(self, package: str, python: str) -> bool | None:
-        """Whether a release has a wheel for a Python (`3.11`); None where no line says."""
-        line = next((row for row in self.pythons if row.python == python), None)
-        return within(package, line.releases) if line else None
-
 
 def read(folder: Path) -> Matrix | None:
     """The matrix of a chip's folder; None where it has none. Raises JoyError."""

@@ -22,14 +22,12 @@ from joymigrate.report.journey.evidence import (
     steps,
 )
 from joymigrate.report.journey.origin import origin
-from joymigrate.report.journey.phrase import tell
+from joymigrate.report.journey.phrase import WORDS, tell
 from joymigrate.report.journey.pictures import pictures
 from joymigrate.report.journey.sentences import describe_step, effort, gate
 from joymigrate.report.journey.summary import closing_words, step_name, summary, todo_section, tone
-from joymigrate.report.journey.words import WORDS
 from joymigrate.report.journey_text import title
 from joymigrate.report.journey_words import say
-from joymigrate.report.labels import Labels
 
 
 def render(document: Mapping[str, Any], folder: Path, *, link: str = "") -> str:
@@ -43,7 +41,6 @@ def render(document: Mapping[str, Any], folder: Path, *, link: str = "") -> str:
         title=title(document),
         subtitle=entry,
         sections=sections,
-        say=Labels(),
         footer=say(f"grade_{document['grade']}"),
         scripts=("journey.js",),
         styles=("journey.css",),

@@ -220,14 +220,6 @@ def test_a_sku_is_found_by_what_the_chip_calls_itself() -> None:
     assert hopper.peak_tflops["bfloat16"] == 989
 
 
-def test_a_gap_of_the_shim_closes_with_its_version() -> None:
-    chip = get("ascend")
-    what = "composite backends such as cpu:gloo,cuda:nccl"
-    assert what in [gap["what"] for gap in chip.shim_gaps("2.10.0")]
-    assert what not in [gap["what"] for gap in chip.shim_gaps("2.11.0")]
-    assert "torch.version.cuda" in [gap["what"] for gap in chip.shim_gaps()]
-
-
 # Code about one vendor lives in files or folders that say so by name; the rest knows no chip.
 ABOUT_ONE_VENDOR = ("run/rehearse/",)
 SAYS_SO = re.compile(r"(^|/)(vendor_\w+|\w+_vendor)\.py$")

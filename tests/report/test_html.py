@@ -142,7 +142,7 @@ def test_long_lines_are_cut(tmp_path: Path) -> None:
 
 def test_the_frame_escapes_what_is_not_markup() -> None:
     page = Page(
-        "<title>", "a & b", [Section("s", "<h>", Html("<p>body</p>"))], Labels("en"), footer="<f>"
+        "<title>", "a & b", [Section("s", "<h>", Html("<p>body</p>"))], footer="<f>"
     ).render()
     outline(page)
     assert "&lt;title&gt;" in page

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
-from joymigrate.language import tell, traits
+from joymigrate.language import current_language, tell, traits
 from joymigrate.report.labels import Labels
 
 FOLDER = Path(__file__).parent
@@ -60,13 +60,13 @@ class BarPart:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A whole report. Scripts and styles are files beside this one; scripts find `data` as
-    `JM.data`. A `live` page may ask the server it came from, and nobody else."""
+    """A whole report, in the language that is spoken. Scripts and styles are files beside this
+    one; scripts find `data` as `JM.data`. A `live` page may ask the server it came from, and
+    nobody else."""
 
     title: str
     subtitle: str
     sections: Sequence[Section]
-    say: Labels
     footer: str = ""
     data: Mapping[str, object] = field(default_factory=dict)
     scripts: Sequence[str] = ()
@@ -82,7 +82,7 @@ class Page:
             f"script-src 'sha256-{digest(script)}'" + ("; connect-src 'self'" if self.live else "")
         )
         return (
-            f'<!doctype html>\n<html lang="{traits(self.say.lang).tag}">\n<head>\n'
+            f'<!doctype html>\n<html lang="{traits(current_language()).tag}">\n<head>\n'
             '<meta charset="utf-8">\n'
             f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -96,12 +96,13 @@ class Page:
 
     def header(self) -> str:
         """Title and sticky menu."""
+        say = Labels()
         return (
-            f'<a class="skip" href="#content">{escape(self.say("skip_to"))}</a>\n'
+            f'<a class="skip" href="#content">{escape(say("skip_to"))}</a>\n'
             f"<header><h1>{translate(self.title)}</h1><p>{translate(self.subtitle)}</p></header>\n"
             f'<nav><div class="links">{links(self.sections)}</div>'
-            f'<button type="button" id="theme" title="{escape(self.say("theme"))}" '
-            f'aria-label="{escape(self.say("theme"))}">◐</button></nav>'
+            f'<button type="button" id="theme" title="{escape(say("theme"))}" '
+            f'aria-label="{escape(say("theme"))}">◐</button></nav>'
         )
 
     def body(self) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from joymigrate.language import Words
 from joymigrate.report.html.page import Html, escape
 from joymigrate.report.journey.evidence import Figure, JourneyFiles
-from joymigrate.report.journey.words import WORDS
 from joymigrate.report.journey_words import say
 
+WORDS = Words("sentences")  # `{name}` stands for a figure, `{name_s}` for its plural's s
 VERDICTS = ("pass", "fail", "inconclusive")
 
 

@@ -23,8 +23,7 @@ from joymigrate.report.journey.evidence import (
 )
 from joymigrate.report.journey.peak_memory import MEMORY
 from joymigrate.report.journey.peak_memory import sentences as held
-from joymigrate.report.journey.phrase import Phrase
-from joymigrate.report.journey.words import WORDS
+from joymigrate.report.journey.phrase import WORDS, Phrase
 from joymigrate.report.labels import Labels
 
 SCAN, REWRITE = "scan/scan.json", "rewrite/rewrite.json"

@@ -16,7 +16,6 @@ from joymigrate.report.html.plots import Curve, beside, lines
 from joymigrate.report.journey.evidence import JourneyFiles, JourneyStep, steps
 from joymigrate.report.journey.summary import step_name
 from joymigrate.report.journey_text import in_short
-from joymigrate.report.labels import Labels
 from joymigrate.report.live.look import ProjectView, StepRow
 from joymigrate.report.live.words import say
 
@@ -43,7 +42,6 @@ def page(seen: ProjectView) -> str:
         title=title(seen),
         subtitle=seen.root,
         sections=sections(seen),
-        say=Labels(),
         data={"words": words, "lang": current_language()},
         scripts=("live.js",),
         styles=("live.css",),

@@ -32,7 +32,6 @@ from joymigrate.report.blocks import (
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Html, Page, Section
 from joymigrate.report.html.plots import beside
-from joymigrate.report.labels import Labels
 from joymigrate.report.renderers.words import NUMBER, cut_rows
 
 MOST_ROWS = 20_000
@@ -48,7 +47,6 @@ def render(document: BlockDocument) -> str:
             Section(one.id, one.title, draw_all(one.blocks), one.count, one.menu)
             for one in document.chapters
         ],
-        say=Labels(),
         footer=document.footer,
         data=document.data,
         scripts=document.scripts,
