@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ MORE: Mapping[str, tuple[str, ...]] = {
     "advice": ("sarif",),
     "journey": ("junit",),
 }
+COLOR = re.compile(r"\033\[[\d;]*m")  # which a file does not get
 OPTIONS = tuple(
     inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
     for name, default, kind in (("form", FORMAT, str), ("output", OUTPUT, Path | None))
@@ -116,7 +118,7 @@ def write_answer(
     if form in tables.FORMATS:
         tables.write(tables.frame_of(document), form, output)
     elif form == "text":
-        emit(text, output)
+        emit(text if output is None else COLOR.sub("", text), output)
     elif form == "json":
         emit(json_.dumps(document), output)
     else:
