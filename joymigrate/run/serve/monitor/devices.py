@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from joymigrate.errors import JoyError
@@ -34,16 +34,6 @@ class ExporterNames:
     used: str = setting("", "The metric of memory in use.")
     total: str = setting("", "The metric of all memory.")
     free: str = setting("", "The metric of free memory.")
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceProbe:
-    """How to read the devices of one platform."""
-
-    chip: str
-    command: tuple[str, ...]
-    row: re.Pattern[str]
-    exporter: ExporterNames | None
 
 
 @functools.cache
@@ -82,16 +72,24 @@ class ProbeFile:
             raise JoyError(f"`row` has no {named}", where="row")
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceProbe(ProbeFile):
+    """How to read the devices of one platform."""
+
+    chip: str = ""
+
+
 def read_probe(path: Path, chip: str) -> DeviceProbe:
     """One `monitor.yaml`, checked."""
     file = read_file(ProbeFile, path, help=HELP)
-    return DeviceProbe(chip, file.command, re.compile(file.row), file.exporter)
+    said = {one.name: getattr(file, one.name) for one in fields(ProbeFile)}
+    return DeviceProbe(**said, chip=chip)
 
 
 def parse(probe: DeviceProbe, text: str) -> dict[str, float]:
     """Readings from a tool's output."""
     found: dict[str, float] = {}
-    for match in probe.row.finditer(text):
+    for match in re.finditer(probe.row, text):
         given = match.groupdict()
         who = f"{probe.chip} {given['index']}"
         if given.get("chip") not in (None, "0"):

@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.ranking.rows import weight_of
 from joymigrate.run.serve.ranking.shard import KEPT_VERSIONS, ReplacedRows, Shard
 from joymigrate.run.serve.ranking.version_follower import VersionFollower
-from joymigrate.run.train.formats import versions
 
 
 class ShardVersions(VersionFollower):
@@ -74,18 +72,7 @@ class ShardVersions(VersionFollower):
 
     def read(self, link: Mapping[str, Any]) -> list[ReplacedRows]:
         """All rows of a version, every one checked against the tables."""
-        writes = []
-        for table, entry in link["tables"].items():
-            name = weight_of(table, self.shard.tables)
-            if name is None:
-                raise self.misfit(link, f"there is no table '{table}'")
-            content = versions.unpack(self.store.file(dict(link), entry["file"]))
-            writes.append(self.checked(link, name, content["ids"], content["rows"]))
-            removed = content.get("removed")
-            if removed is not None and len(removed):
-                rows = versions.initial_rows(entry["initial"], removed, entry["dim"])
-                writes.append(self.checked(link, name, removed, rows))
-        return writes
+        return [self.checked(link, *rows) for rows in self.rows_of(link, self.shard.tables)]
 
     def checked(self, link: Mapping[str, Any], name: str, ids: Any, rows: Any) -> ReplacedRows:
         """Rows as bytes, ascending by id."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.run.serve.ranking.rows import weight_of
 from joymigrate.run.train.formats import versions
 
 log = logging.getLogger("joymigrate.serve")
@@ -71,6 +72,24 @@ class VersionFollower:
         links = versions.chain(self.store, number)
         known = next((at for at, link in enumerate(links) if link["identity"] == self.identity), -1)
         return links[known + 1 :]
+
+    def rows_of(
+        self, link: Mapping[str, Any], names: Mapping[str, Any], elsewhere: Container[str] = ()
+    ) -> Iterator[tuple[str, Any, Any]]:
+        """The rows of a version, by the weight of `names` that they belong to: ids, and values;
+        removed rows get their first values again. Raises `JoyError`. What another process follows
+        is `elsewhere`."""
+        for table, entry in link["tables"].items():
+            name = weight_of(table, names)
+            if name is None:
+                raise self.misfit(link, f"there is no table '{table}'")
+            if name in elsewhere:
+                continue
+            content = versions.unpack(self.store.file(dict(link), entry["file"]))
+            yield name, content["ids"], content["rows"]
+            removed = content.get("removed")
+            if removed is not None and len(removed):
+                yield name, removed, versions.initial_rows(entry["initial"], removed, entry["dim"])
 
     def misfit(self, link: Mapping[str, Any], what: str) -> JoyError:
         """A version that does not fit what is held."""

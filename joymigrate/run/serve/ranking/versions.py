@@ -23,7 +23,6 @@ from joymigrate import files
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.ranking.lanes import RankingEngine
 from joymigrate.run.serve.ranking.packages import cache_folder
-from joymigrate.run.serve.ranking.rows import weight_of
 from joymigrate.run.serve.ranking.tensors import as_arrays
 from joymigrate.run.serve.ranking.trial import TRIED, draw_if_possible
 from joymigrate.run.serve.ranking.version_follower import VersionFollower
@@ -142,7 +141,6 @@ class Versions(VersionFollower):
 
     def read(self, link: Mapping[str, Any]) -> list[Write]:
         """All writes of a version, every one of them checked against the model."""
-        import torch
 
         state = self.engine.program.state
         writes: list[Write] = []
@@ -155,18 +153,7 @@ class Versions(VersionFollower):
             if name not in state:
                 raise self.misfit(link, f"the model has no weight '{name}'")
             writes.append(Write(name, None, values))
-        for table, entry in link["tables"].items():
-            weight = weight_of(table, names)
-            if weight is None:
-                raise self.misfit(link, f"the model has no table '{table}'")
-            if weight in elsewhere:
-                continue  # the sparse shards follow it
-            content = versions.unpack(self.store.file(dict(link), entry["file"]))
-            writes.append(Write(weight, content["ids"], content["rows"]))
-            removed = content.get("removed", torch.zeros(0, dtype=torch.int64))
-            if len(removed):
-                rows = versions.initial_rows(entry["initial"], removed, entry["dim"])
-                writes.append(Write(weight, removed, rows))
+        writes += [Write(*rows) for rows in self.rows_of(link, names, elsewhere)]
         for write in writes:
             self.check(link, write, state[write.name])
         return writes
