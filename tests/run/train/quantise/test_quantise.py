@@ -275,7 +275,7 @@ def test_a_quantised_model_is_not_quantised_again(place: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("{", "not JSON"),
+        ("{", "not valid JSON"),
         ("[1]", "object"),
         ('{"tokens": [1, "a"]}', "whole numbers"),
         ('{"text": "no tokenizer here"}', "tokenizer"),
