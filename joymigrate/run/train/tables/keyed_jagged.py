@@ -52,8 +52,9 @@ class KeyedJaggedTensor(Sequences):
             stride_per_key = by_key.reshape(len(by_key), -1).sum(1).tolist() if len(by_key) else []
         self._uneven = None if stride_per_key is None else [int(one) for one in stride_per_key]
         if self._uneven is not None and stride is None:
-            rows = [] if inverse_indices is None else [int(inverse_indices[1].shape[-1])]
-            stride = max([*rows, *self._uneven], default=0) if not rows else rows[0]
+            stride = max(self._uneven, default=0)
+            if inverse_indices is not None:
+                stride = int(inverse_indices[1].shape[-1])
         self._stride = stride if stride is not None else self._stride_of(lengths, offsets)
         self._starts = [0, *accumulate(self.stride_per_key())]  # of each key's lengths
         self._length_per_key, self._offset_per_key = length_per_key, offset_per_key
@@ -130,6 +131,12 @@ class KeyedJaggedTensor(Sequences):
         weighted = [item for item in parts if item.weights_or_none() is not None]
         if weighted and len(weighted) != len(parts):
             raise JoyError("some keys have weights and some have none", help="weigh all or none")
+        samples = {key: len(item.lengths()) for key, item in jt_dict.items()}
+        if len(set(samples.values())) > 1:
+            raise JoyError(
+                f"the keys have different numbers of samples: {samples}",
+                help="give `stride_per_key_per_rank` to KeyedJaggedTensor for such a batch",
+            )
         return KeyedJaggedTensor(
             list(jt_dict),
             torch.cat([item.values() for item in parts]),

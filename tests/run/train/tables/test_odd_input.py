@@ -15,6 +15,7 @@ from joymigrate.run.train.tables import (
     EmbeddingBagCollection,
     EmbeddingBagConfig,
     Eviction,
+    JaggedTensor,
     KeyedJaggedTensor,
     RowOptimiser,
     TableOptions,
@@ -42,6 +43,13 @@ def step(made: EmbeddingBagCollection, *ids: int) -> None:
 
 def rows(made: EmbeddingBagCollection) -> torch.Tensor:
     return made.table("t").read(IDS)[0]
+
+
+def test_keys_of_unlike_numbers_of_samples_are_not_taken_as_one_batch() -> None:
+    one = JaggedTensor(torch.tensor([1, 2]), lengths=torch.tensor([2]))
+    three = JaggedTensor(torch.tensor([3]), lengths=torch.tensor([1, 0, 0]))
+    with pytest.raises(JoyError, match="different numbers of samples"):
+        KeyedJaggedTensor.from_jt_dict({"a": one, "b": three})
 
 
 def test_ids_at_the_edges_of_int64_have_rows_of_their_own() -> None:
