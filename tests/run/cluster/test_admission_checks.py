@@ -127,6 +127,16 @@ def test_what_can_never_start_is_rejected_with_the_reason() -> None:
     assert "needs 72 cards of ascend-910b-8, the cluster has 8" in message
 
 
+def test_a_queue_that_the_file_does_not_name_keeps_its_own_limits() -> None:
+    found = dict(objects([workload("large", NPU, 4)], queue="guest"))
+    quota = {"flavors": [{"resources": [{"name": NPU, "nominalQuota": "2"}]}]}
+    guest = {"metadata": {"name": "guest"}, "spec": {"resourceGroups": [quota]}}
+    found[KUEUE, "ClusterQueue"] = [guest]
+    state, message = told(found)["ml/job-large"]
+    assert state == "Rejected"
+    assert "more than the MAX 2 of queue guest" in message
+
+
 class Client:
     """A dynamic client over these objects: what is read, and what is written."""
 

@@ -94,7 +94,7 @@ def decide(
     queues: Sequence[Queue] = (),
     weights: Mapping[str, float] | None = None,
 ) -> list[CheckVerdict]:
-    """The verdicts that change something. `queues` (named as Kueue's) replace Kueue's own limits.
+    """The verdicts that change something. `queues` replace the ClusterQueues of their names.
 
     A Workload without Kueue's quota is not in our line: its turn is Kueue's to say. Nor is a gang
     of another engine: it is counted where it runs.

@@ -27,7 +27,7 @@ GROUP = "scheduling.k8s.io/group-name"
 
 
 class Extender:
-    """Answers the verbs. `queues` replace those of Volcano's own objects where they are given."""
+    """Answers the verbs. `queues` replace Volcano's own of their names."""
 
     def __init__(
         self,

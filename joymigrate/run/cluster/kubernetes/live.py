@@ -120,11 +120,12 @@ def decide(
     weights: Mapping[str, float] | None = None,
     first: Collection[str] = (),
 ) -> LiveDecision:
-    """What our rules say at `now`; `queues` replace the cluster's own, `first` are gangs that were
-    let in before and have no pods yet. Nothing is remembered: the objects say all there is."""
-    scheduler = Scheduler(
-        live.inventory, queues or live.queues, None, weights, ClusterSettings(overcommit=True)
-    )
+    """What our rules say at `now`; `queues` replace the cluster's own of their names, `first` are
+    gangs that were let in before and have no pods yet. Nothing is remembered: the objects say all
+    there is."""
+    limits = {one.name: one for one in (*live.queues, *queues)}
+    settings = ClusterSettings(overcommit=True)
+    scheduler = Scheduler(live.inventory, [*limits.values()], None, weights, settings)
     scheduler.on_all(
         Submitted(job, now, Past(number, now, now)) for number, job in enumerate(live.gangs.running)
     )

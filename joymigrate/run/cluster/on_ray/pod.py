@@ -68,10 +68,6 @@ class Pod:
             raise RuntimeError("the pod was never started")
         return await asyncio.shield(self.running)
 
-    async def seen(self, names: Sequence[str]) -> dict[str, str | None]:
-        """Environment variables as this pod has them."""
-        return {name: os.environ.get(name) for name in names}
-
     async def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
         """Run the command to its end and return its exit code."""
         self.environment = {**os.environ, **environment}
