@@ -171,7 +171,7 @@ def identical(
     if case.alike:
         devices = kinds[0] != kinds[1]
         yield from identity.batches(ours, theirs, names, trains=trains, devices=devices)
-        yield from identity.loader_batches(a, b)
+        yield from identity.first_batch(*watches, Display(a))
     else:
         for step in sorted(set(ours.steps) & set(theirs.steps)):
             tables = [merge_ranks(side.ranks, step) for side in (case.baseline, case.target)]

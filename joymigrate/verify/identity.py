@@ -365,26 +365,20 @@ def divided_batches(
         yield difference(view(place), what, status, value=error, reason=why, step=step)
 
 
-def loader_batches(baseline: Mapping[str, Any], target: Mapping[str, Any]) -> Iterator[Difference]:
-    """What data loaders handed out, in order.
-
-    Only the first batch is judged here: a later one may follow from what was computed before it,
-    and S5W looks at all of them, where nothing earlier explains them."""
-    view = Display(baseline)
-    pairs = zip(baseline.get("batches", []), target.get("batches", []), strict=False)
-    given = set(target.get("given_batches", ()))
-    for number, (mine, other) in enumerate(pairs):
-        for leaf in mine:
-            what = f"data loader, batch {number}{f', {leaf}' if leaf else ''}"
-            same = other.get(leaf, {}).get("sha256") == mine[leaf]["sha256"]
-            status = (
-                RecordStatus.IDENTICAL
-                if same
-                else RecordStatus.WARN
-                if number
-                else RecordStatus.FAIL
-            )
-            reason = None if same else "the data differ"
-            if not same and number in given:
-                status, reason = RecordStatus.UNCOMPARED, GIVEN
-            yield difference(view.main or "", what, status, reason=reason, order=number)
+def first_batch(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], view: Display
+) -> Iterator[Difference]:
+    """What the first data loader handed out first, by what both sides saw of their runs. A later
+    batch may follow from what was computed before it: S5W looks at all of them, where nothing
+    earlier explains them."""
+    loader = "loader 0"
+    series = (side.get("series", {}).get(f"batch {loader}") for side in (ours, theirs))
+    mine, other = (items[0] if items else None for items in series)
+    if mine is None or other is None:
+        return
+    status, reason = RecordStatus.IDENTICAL, None
+    if 0 in theirs.get("given", {}).get(loader, ()):
+        status, reason = RecordStatus.UNCOMPARED, GIVEN
+    elif mine != other:
+        status, reason = RecordStatus.FAIL, "the data differ"
+    yield difference(view.main or "", "data loader, batch 0", status, reason=reason)

@@ -40,7 +40,3 @@ class IdentityMap(Generic[T]):
             self.put(one, value)
             return value
         return known
-
-    def by_id(self) -> dict[int, T]:
-        """The values of the objects that live now, by identity."""
-        return {key: value for key, (of, value) in list(self._held.items()) if of() is not None}

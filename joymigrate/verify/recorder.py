@@ -19,7 +19,7 @@ import torch
 
 from joymigrate.verify import crash, graphs, origins, pytree
 from joymigrate.verify.arguments import ArgumentRecorder
-from joymigrate.verify.inventory import ModuleInventory, hashable, tensor_hash
+from joymigrate.verify.inventory import ModuleInventory
 from joymigrate.verify.loader_batches import BatchGiver, BatchKeeper
 from joymigrate.verify.modes import is_training, mode_of
 from joymigrate.verify.module_names import ModuleNames, unwrap
@@ -87,8 +87,6 @@ class Recorder:
         self.calls: dict[str, int] = {}
         self.made: dict[int, torch.Tensor] = {}  # results of top-level calls, by storage
         self.written = WrittenInputs()
-        self.batches: list[dict[str, Any]] = []
-        self.given: list[int] = []  # of these the program got the baseline's
         self.lossed = False  # a backward pass has begun in this step
         self.transformed: set[str] = set()  # transforms that gave gradients in this step
         self.missed = 0  # calls of modules in other threads
@@ -478,16 +476,6 @@ class Recorder:
             if giver is not None:
                 handed = giver.give(loader, number, value)
         self.tape.handed_out(handed)
-        if len(self.batches) > 4 * (self.settings.last + 1):
-            return handed
-        found = {}
-        with self.own_work():
-            for leaf, tensor in pytree.tensors(value, objects=True):
-                if tensor.device.type == "cpu" and hashable(tensor):
-                    found[leaf] = tensor_hash(tensor)
-        self.batches.append(found)
-        if handed is not value:
-            self.given.append(len(self.batches) - 1)
         return handed
 
     # -- writing ---------------------------------------------------------------------------------

@@ -15,20 +15,6 @@ from joymigrate.verify.model import Outcome, RecordCoverage, StageResult, Verdic
 from joymigrate.verify.module_stage import ModuleStage
 from joymigrate.verify.rest_stage import NOT_REPEATED
 
-PARTS = (
-    "steps",
-    "run",
-    "printed",
-    "files",
-    "modes",
-    "calls",
-    "inputs",
-    "loss",
-    "gradients",
-    "state",
-    "update",
-    "outputs",
-)
 KINDS = {"inputs": "input", "loss": "loss", "gradients": "gradients", "state": "state"}
 KINDS |= {"outputs": "output"}
 

@@ -74,8 +74,6 @@ class StepFiles:
         return {
             **recorder.inventory.to_json(recorder.module_names),
             "lines": recorder.lines,
-            "batches": recorder.batches,
-            "given_batches": recorder.given,
             "environment": environment(),
             "optimisers": recorder.optimisers,
             "recorder_errors": recorder.recorder_errors,

@@ -93,24 +93,23 @@ def watch_modules(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
 
 def watch_loads(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
     """States that are loaded into models and optimisers."""
-    real = torch.nn.Module.load_state_dict
+    tell_after(undo, torch.nn.Module, "load_state_dict", recorder.loaded)
+    tell_after(undo, torch.optim.Optimizer, "load_state_dict", recorder.loaded_optimiser)
+
+
+def tell_after(
+    undo: list[Callable[[], None]], owner: Any, name: str, told: Callable[[Any], None]
+) -> None:
+    """Tell of every object whose method of that name has returned."""
+    real = getattr(owner, name)
 
     @functools.wraps(real)
-    def load(module: Any, *args: Any, **kwargs: Any) -> Any:
-        made = real(module, *args, **kwargs)
-        recorder.loaded(module)
+    def call(one: Any, *args: Any, **kwargs: Any) -> Any:
+        made = real(one, *args, **kwargs)
+        told(one)
         return made
 
-    replace(undo, torch.nn.Module, "load_state_dict", load)
-    plain = torch.optim.Optimizer.load_state_dict
-
-    @functools.wraps(plain)
-    def load_optimiser(optimiser: Any, *args: Any, **kwargs: Any) -> Any:
-        made = plain(optimiser, *args, **kwargs)
-        recorder.loaded_optimiser(optimiser)
-        return made
-
-    replace(undo, torch.optim.Optimizer, "load_state_dict", load_optimiser)
+    replace(undo, owner, name, call)
 
 
 def watch_optimisers(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
