@@ -115,7 +115,7 @@ class RunWatch:
         of each. Training moved them; a program may have changed one by hand."""
         named = [*module.named_parameters(), *module.named_buffers()]
         for leaf, tensor in named[:MOST_HELD]:
-            plain = isinstance(tensor, torch.nn.Parameter) or type(tensor) is torch.Tensor
+            plain = type(tensor) in (torch.nn.Parameter, torch.Tensor)  # none that is spread
             floating = tensor.is_floating_point() and tensor.layout is torch.strided
             if plain and floating and tensor.numel() and not tensor.is_meta:
                 self.later(f"held {root}:{leaf}", step, fingerprint(tensor.detach()))
