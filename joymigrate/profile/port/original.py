@@ -151,7 +151,7 @@ def compare(job: dict[str, Any]) -> dict[str, Any]:
         reference = getattr(load(Path(job["reference"])), job["entry"])
     if original is None and reference is None:
         return answer("not run", 0, why, built)
-    called: Callable[..., Any] = reference or original
+    called: Any = reference or original
     cases, refused = 0, "none fits"
     for given in draws(job["types"], job["names"], TRIES if reference else ALIKE):
         try:

@@ -24,7 +24,6 @@ from joymigrate.run.kernels.arguments import ReadyArguments, prepare
 from joymigrate.run.kernels.operator import (
     REFERENCE,
     Call,
-    Implementation,
     OperatorCase,
     dtype_name,
 )
@@ -101,7 +100,7 @@ def time_case(
     names = chipnames.of_device(device), device, dtype_name(tensor.dtype)
     call = Call(*names, shape, variant, grad)
     runs = {
-        item.name: runner(item, ready, grad)
+        item.name: runner(function(kernel.operator, item), ready, grad)
         for item in kernel.implementations
         if why_not(item, call) is None and not only_checked(item, call)
     }
@@ -119,9 +118,8 @@ def time_case(
     )  # fmt: skip
 
 
-def runner(item: Implementation, ready: ReadyArguments, grad: bool) -> Callable[[], Any]:
+def runner(run: Callable[..., Any], ready: ReadyArguments, grad: bool) -> Callable[[], Any]:
     """One call of an implementation, with its backward when `grad`."""
-    run = function(item)
     if not grad:
         return lambda: run(*ready.args, **ready.kwargs)
     seeds: list[Tensor] = []

@@ -190,7 +190,7 @@ def run_case(
             continue
         try:
             before = [] if operator.mutates else [t.detach().clone() for t in tensors_of(ready)]
-            got = outputs_of(function(item), ready)
+            got = outputs_of(function(operator, item), ready)
             forward.add(difference(got, want), case.name)
             if any(not torch.equal(a, b) for a, b in zip(before, tensors_of(ready), strict=False)):
                 raise RuntimeError("it changed its input")

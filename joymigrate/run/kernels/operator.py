@@ -1,11 +1,14 @@
 """The nouns of a kernel: an operator, its implementations, one call of it, and a case to check it.
 
 An operator is one file of `ops/` that ends in an `OPERATOR`. All implementations of an operator
-take the same arguments and return the same things; nothing but numbers and speed differs.
+take the arguments of its reference, those that they name (`bind`), and return the same things;
+nothing but numbers and speed differs.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -112,7 +115,7 @@ REDUCED = OperatorTolerance(1e-5, 2e-3, 1.6e-2)  # sums over a few thousand term
 class Operator:
     """An operator: its formula, a reference in plain torch, and what else computes it.
 
-    `describe(*args, **kwargs)` names the deciding tensor, the deciding sizes and the variant of a
+    `describe` names the deciding tensor, the deciding sizes and the variant of a
     call. `cases` yields what the check runs; `grid` what the benchmark runs, as (label, builder of
     arguments). With `mutates`, the reference changes its arguments and returns them. `exact`: what
     its implementations say of a call may hang on exact sizes; without, calls whose sizes are equal
@@ -134,6 +137,38 @@ class Operator:
     bytes_moved: Callable[..., int] | None = None  # of one forward call, for % of peak bandwidth
     flops: Callable[..., int] | None = None  # of one forward call, for % of peak FLOP/s
     exact: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("describe", "bytes_moved", "flops"):
+            if (function := getattr(self, name)) is not None:
+                object.__setattr__(self, name, bind(self.reference, function))
+
+
+def bind(reference: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, called as `reference` is: it is handed what it names of the arguments.
+
+    The reference alone has the signature with its defaults. A function with names that it does not
+    know, or with `*` and `**`, is called as it is.
+    """
+    try:
+        own = inspect.signature(function).parameters
+    except ValueError:  # a builtin
+        return function
+    known = inspect.signature(reference).parameters
+    many = {inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL}
+    forms = [[(p.name, p.kind, p.default) for p in one.values()] for one in (own, known)]
+    if forms[0] == forms[1] or own.keys() - known.keys() or many & {p.kind for p in own.values()}:
+        return function
+    names, wanted = tuple(known), tuple(own)
+    defaults = {n: p.default for n, p in known.items() if p.default is not inspect.Parameter.empty}
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+        return function(**{name: given[name] for name in wanted})
+
+    del called.__wrapped__  # what is bound has the reference's signature
+    return called
 
 
 def dtype_name(dtype: torch.dtype | str) -> str:

@@ -12,7 +12,14 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.run.kernels import tuning_results
 from joymigrate.run.kernels.interpreter import interpreter_reason
-from joymigrate.run.kernels.operator import CPU, REFERENCE, Call, Implementation, Operator
+from joymigrate.run.kernels.operator import (
+    CPU,
+    REFERENCE,
+    Call,
+    Implementation,
+    Operator,
+    bind,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,9 @@ def select(
         lost = item.pays(call) if item.pays is not None else None
         left[item.name] = lost or f"{winner.name}: {reason}"
     left.pop(winner.name)
-    return KernelChoice(operator.name, winner.name, reason, function(winner), tuple(left.items()))
+    return KernelChoice(
+        operator.name, winner.name, reason, function(operator, winner), tuple(left.items())
+    )
 
 
 def best(
@@ -83,7 +92,9 @@ def explicit(
     reasons = []
     for item, reason in refused:
         if reason is None:
-            return KernelChoice(operator.name, request, "explicit request", function(item))
+            return KernelChoice(
+                operator.name, request, "explicit request", function(operator, item)
+            )
         reasons.append(reason)
     raise JoyError(
         f"{operator.name}: '{request}' was asked for and cannot run: {'; '.join(reasons)}",
@@ -152,6 +163,7 @@ def resolve(target: str) -> Callable[..., Any]:
     return found
 
 
-def function(item: Implementation) -> Callable[..., Any]:
-    """The callable of an implementation."""
-    return resolve(item.function) if isinstance(item.function, str) else item.function
+def function(operator: Operator, item: Implementation) -> Callable[..., Any]:
+    """The callable of an implementation, with the signature of the operator's reference."""
+    found = resolve(item.function) if isinstance(item.function, str) else item.function
+    return bind(operator.reference, found)

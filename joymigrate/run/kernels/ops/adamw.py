@@ -82,9 +82,7 @@ def step_fused(
     return [*params, *averages, *squares]
 
 
-def describe(
-    params: Tensors, grads: Tensors, averages: Tensors, squares: Tensors, *_: object, **__: object
-) -> tuple[Tensor, tuple[int, ...], str]:
+def describe(params: Tensors, averages: Tensors) -> tuple[Tensor, tuple[int, ...], str]:
     if not params:
         return torch.empty(0), (0, 0), ""
     mixed = any(a.dtype != p.dtype for p, a in zip(params, averages, strict=True))
@@ -138,5 +136,5 @@ OPERATOR = Operator(
     implementations=(Implementation("torch", step_fused, 10, when=one_dtype),),
     mutates=True,
     differentiable=False,
-    bytes_moved=lambda params, *_, **__: 7 * sum(p.numel() * p.element_size() for p in params),
+    bytes_moved=lambda params: 7 * sum(p.numel() * p.element_size() for p in params),
 )

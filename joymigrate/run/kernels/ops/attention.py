@@ -115,16 +115,7 @@ def nothing(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return q.new_zeros(*q.shape[:-1], v.shape[-1]) + 0 * (q.sum() + k.sum() + v.sum())
 
 
-def torch_sdpa(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Mask = CAUSAL,
-    *,
-    scale: float | None = None,
-    bias: None = None,
-    activation: None = None,
-) -> Tensor:
+def torch_sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float | None) -> Tensor:
     """scaled_dot_product_attention, told "causal" instead of given a mask where that is right."""
     if isinstance(mask, JaggedMask):
         return by_sequence(torch_sdpa, q, k, v, mask, scale)
@@ -140,16 +131,7 @@ def torch_sdpa(
     )
 
 
-def torch_varlen(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Mask = CAUSAL,
-    *,
-    scale: float | None = None,
-    bias: None = None,
-    activation: None = None,
-) -> Tensor:
+def torch_varlen(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float | None) -> Tensor:
     """torch's variable-length flash attention: one launch for all sequences."""
     from torch.nn.attention.varlen import varlen_attn
 
@@ -167,16 +149,7 @@ def torch_varlen(
     return found[0] if isinstance(found, tuple) else found
 
 
-def torch_flex(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Mask = CAUSAL,
-    *,
-    scale: float | None = None,
-    bias: None = None,
-    activation: None = None,
-) -> Tensor:
+def torch_flex(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float | None) -> Tensor:
     """FlexAttention compiled for the mask: blocks that are hidden are not computed."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -263,14 +236,7 @@ def only_jagged(call: Call) -> str | None:
 
 
 def describe(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Mask = CAUSAL,
-    *,
-    scale: float | None = None,
-    bias: Bias | None = None,
-    activation: Silu | None = None,
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask, bias: Bias | None, activation: Silu | None
 ) -> tuple[Tensor, tuple[int, ...], str]:
     kind = mask.name + (LONG if is_long(mask, q, k) else "")
     kind += (SILU if activation is not None else "") + (BIASED if bias is not None else "")
@@ -426,7 +392,7 @@ def pairs(mask: Mask, rows: int, columns: int) -> float:
     return float(rows * columns if seen is None else seen.double().mean() * rows * columns)
 
 
-def flops(q: Tensor, k: Tensor, v: Tensor, mask: Mask = CAUSAL, **_: object) -> int:
+def flops(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> int:
     """Two products of 2·D operations for each visible pair."""
     heads = q.shape[1] * (1 if isinstance(mask, JaggedMask) else q.shape[0])
     return int(heads * pairs(mask, q.shape[-2], k.shape[-2]) * 2 * (q.shape[-1] + v.shape[-1]))

@@ -41,12 +41,7 @@ def reference(
 
 
 def run_fused(
-    logits: Tensor,
-    target: Tensor,
-    *,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-    reduction: str = "mean",
+    logits: Tensor, target: Tensor, ignore_index: int, label_smoothing: float, reduction: str
 ) -> Tensor:
     """torch.nn.functional.cross_entropy on float32 logits."""
     wide = logits if logits.dtype is torch.float64 else logits.float()
@@ -63,12 +58,7 @@ def run_fused(
 
 
 def describe(
-    logits: Tensor,
-    target: Tensor,
-    *,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-    reduction: str = "mean",
+    logits: Tensor, label_smoothing: float, reduction: str
 ) -> tuple[Tensor, tuple[int, ...], str]:
     return logits, tuple(logits.shape), f"{reduction}{' smoothed' if label_smoothing else ''}"
 
@@ -122,5 +112,5 @@ OPERATOR = Operator(
             calls="LigerCrossEntropyFunction", interpreted=True,
         ),
     ),
-    bytes_moved=lambda logits, target, **_: logits.numel() * logits.element_size(),
+    bytes_moved=lambda logits: logits.numel() * logits.element_size(),
 )  # fmt: skip

@@ -49,12 +49,7 @@ def reference(
 
 
 def run_fused(
-    weight: Tensor,
-    indices: Tensor,
-    offsets: Tensor,
-    per_sample_weights: Tensor | None = None,
-    *,
-    mode: str = "sum",
+    weight: Tensor, indices: Tensor, offsets: Tensor, per_sample_weights: Tensor | None, mode: str
 ) -> Tensor:
     """torch's embedding_bag."""
     pooled = torch.nn.functional.embedding_bag(
@@ -132,12 +127,7 @@ def of_largest(dy: Tensor, offsets: Tensor, chosen: Tensor, shape: torch.Size) -
 
 
 def segments(
-    weight: Tensor,
-    indices: Tensor,
-    offsets: Tensor,
-    per_sample_weights: Tensor | None = None,
-    *,
-    mode: str = "sum",
+    weight: Tensor, indices: Tensor, offsets: Tensor, per_sample_weights: Tensor | None, mode: str
 ) -> Tensor:
     """`SegmentBag` with the operator's signature."""
     found: Tensor = SegmentBag.apply(  # type: ignore[no-untyped-call]
@@ -154,12 +144,7 @@ def has_backward(call: Call) -> str | None:
 
 
 def describe(
-    weight: Tensor,
-    indices: Tensor,
-    offsets: Tensor,
-    per_sample_weights: Tensor | None = None,
-    *,
-    mode: str = "sum",
+    weight: Tensor, indices: Tensor, offsets: Tensor, per_sample_weights: Tensor | None, mode: str
 ) -> tuple[Tensor, tuple[int, ...], str]:
     variant = mode if per_sample_weights is None else f"{mode} weighted"
     return weight, (indices.numel(), offsets.numel() - 1, weight.shape[1]), variant

@@ -134,14 +134,7 @@ def run_chunked(
 
 
 def describe(
-    hidden: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    bias: Tensor | None = None,
-    *,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-    reduction: str = "mean",
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, label_smoothing: float, reduction: str
 ) -> tuple[Tensor, tuple[int, ...], str]:
     kind = (
         f"{reduction}{' smoothed' if label_smoothing else ''}{' bias' if bias is not None else ''}"
@@ -199,5 +192,5 @@ OPERATOR = Operator(
             calls="LigerFusedLinearCrossEntropyFunction", interpreted=True,
         ),
     ),
-    flops=lambda hidden, weight, *_, **__: 2 * hidden.numel() * weight.shape[0],
+    flops=lambda hidden, weight: 2 * hidden.numel() * weight.shape[0],
 )  # fmt: skip

@@ -134,5 +134,5 @@ OPERATOR = Operator(
             when=can_pack, pays=pays, calls="mkldnn::_linear_pointwise",
         ),
     ),
-    flops=lambda x, weight, *_: 2 * rows_of(x) * weight.shape[0] * weight.shape[1],
+    flops=lambda x, weight: 2 * rows_of(x) * weight.shape[0] * weight.shape[1],
 )  # fmt: skip

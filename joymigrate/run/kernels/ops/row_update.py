@@ -119,9 +119,7 @@ def trust(rows: Tensor, direction: Tensor) -> Tensor:
     return torch.where(usable, size / torch.where(usable, length, 1.0), 1.0)
 
 
-def describe(
-    weights: Tensor, state: Tensor, places: Tensor, *_: Any, kind: str, **__: Any
-) -> tuple[Tensor, tuple[int, ...], str]:
+def describe(weights: Tensor, places: Tensor, kind: str) -> tuple[Tensor, tuple[int, ...], str]:
     return weights, (places.numel(), *weights.shape[1:]), kind
 
 
@@ -173,7 +171,7 @@ OPERATOR = Operator(
     ),
     mutates=True,
     differentiable=False,
-    bytes_moved=lambda weights, state, places, gradients, *_, **__: (
+    bytes_moved=lambda weights, state, places, gradients: (
         2 * places.numel() * (weights.shape[1] * weights.element_size() + 4 * state.shape[1])
         + gradients.numel() * gradients.element_size()
     ),

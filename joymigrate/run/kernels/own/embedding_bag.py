@@ -72,14 +72,7 @@ def gather(values: Tensor, indices: Tensor, offsets: Tensor, mean: bool) -> Tens
     return pooled
 
 
-def embedding_bag(
-    weight: Tensor,
-    indices: Tensor,
-    offsets: Tensor,
-    per_sample_weights: Tensor | None = None,
-    *,
-    mode: str = "sum",
-) -> Tensor:
+def embedding_bag(weight: Tensor, indices: Tensor, offsets: Tensor, mode: str) -> Tensor:
     """See `ops/embedding_bag.py`."""
     closed = close_offsets(offsets, indices)
     pooled: Tensor = launch.apply(PooledRows, weight, indices, closed, mode == "mean")

@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from joymigrate.run.kernels.mask import CAUSAL, CandidateMask, JaggedMask, Mask, WindowMask
+from joymigrate.run.kernels.mask import CandidateMask, JaggedMask, Mask, WindowMask
 from joymigrate.run.kernels.own import launch
 
 
@@ -311,16 +311,7 @@ class JaggedAttention(torch.autograd.Function):
         return dq, dk, dv, None, None
 
 
-def attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Mask = CAUSAL,
-    *,
-    scale: float | None = None,
-    bias: None = None,
-    activation: None = None,
-) -> Tensor:
+def attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float | None) -> Tensor:
     """See `ops/attention.py`, for `JaggedMask` masks."""
     if not isinstance(mask, JaggedMask):
         raise TypeError("this kernel takes packed sequences")

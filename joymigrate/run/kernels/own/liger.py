@@ -59,12 +59,7 @@ def rotary(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool = False) ->
 
 
 def cross_entropy(
-    logits: Tensor,
-    target: Tensor,
-    *,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-    reduction: str = "mean",
+    logits: Tensor, target: Tensor, ignore_index: int, label_smoothing: float, reduction: str
 ) -> Tensor:
     """The gradient is written over the logits, so Liger gets a copy of them."""
     if logits.shape[0] == 0:

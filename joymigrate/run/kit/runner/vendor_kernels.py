@@ -21,7 +21,7 @@ def run_case(case: dict[str, Any], device: str) -> dict[str, Any]:
     """What the chip does with a call: like `operators.run_case`. `skipped` where joymigrate would
     not make it."""
     from joymigrate.run.kernels.arguments import prepare
-    from joymigrate.run.kernels.operator import Call, dtype_name
+    from joymigrate.run.kernels.operator import Call, bind, dtype_name
     from joymigrate.run.kernels.results import gradients, outputs_of
 
     for package in case["packages"]:
@@ -44,7 +44,7 @@ def run_case(case: dict[str, Any], device: str) -> dict[str, Any]:
             why = load(case["when"])(call) if case["when"] else None
             if why is not None:
                 return {"outcome": "skipped", "message": f"joymigrate does not call it: {why}"}
-            results = outputs_of(load(case["call"]), ready)
+            results = outputs_of(bind(operator.reference, load(case["call"])), ready)
             held = [one.detach().cpu() for one in results]
             if grad:
                 found = gradients(results, ready.leaves, [s.to(device) for s in seeds])

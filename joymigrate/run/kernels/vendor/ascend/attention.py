@@ -16,7 +16,6 @@ import torch_npu
 from torch import Tensor
 
 from joymigrate.run.kernels.mask import (
-    CAUSAL,
     Causal,
     Full,
     JaggedMask,
@@ -59,16 +58,7 @@ def triangle(device: torch.device) -> Tensor:
     return ones.triu(1)
 
 
-def attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Mask = CAUSAL,
-    *,
-    scale: float | None = None,
-    bias: None = None,
-    activation: None = None,
-) -> Tensor:
+def attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float | None) -> Tensor:
     """See `ops/attention.py`."""
     factor = scale if scale is not None else 1 / math.sqrt(q.shape[-1])
     if isinstance(mask, JaggedMask):

@@ -12,12 +12,7 @@ from joymigrate.run.kernels.operator import Call
 
 
 def cross_entropy(
-    logits: Tensor,
-    target: Tensor,
-    *,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-    reduction: str = "mean",
+    logits: Tensor, target: Tensor, ignore_index: int, label_smoothing: float, reduction: str
 ) -> Tensor:
     """In float32, where a sum of losses has room. The mean is taken here: over no row it is 0."""
     kind = "sum" if reduction == "mean" else reduction
@@ -71,14 +66,7 @@ class LinearLoss(torch.autograd.Function):
 
 
 def fused_linear_cross_entropy(
-    hidden: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    bias: Tensor | None = None,
-    *,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-    reduction: str = "mean",
+    hidden: Tensor, weight: Tensor, target: Tensor, ignore_index: int, reduction: str
 ) -> Tensor:
     """The operators of a vocabulary split over ranks, with one rank."""
     args = (hidden.contiguous(), weight.contiguous(), target, ignore_index, reduction == "mean")
