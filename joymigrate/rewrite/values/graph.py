@@ -355,9 +355,8 @@ class ValueGraph:
         if not name:
             return
         derived = re.compile(rf"class\s+\w+\([^)]*\b{re.escape(name)}\b")
-        for path in self.naming(name):
-            if not derived.search(self.texts[path]):
-                continue
+        files = [path for path in self.naming(name) if derived.search(self.texts[path])]
+        for path in files if len(files) <= FILES else ():
             values = self.file(path)
             for scope, each in values.classes.items() if values is not None else ():
                 heir = ("class", path, scope)
