@@ -174,8 +174,8 @@ def identical(
         yield from identity.first_batch(*watches, Display(a))
     else:
         for step in sorted(set(ours.steps) & set(theirs.steps)):
-            tables = [merge_ranks(side.ranks, step) for side in (case.baseline, case.target)]
-            yield from identity.divided_batches(*tables, ours, names)
+            mine, other = (merge_ranks(side.ranks, step) for side in (case.baseline, case.target))
+            yield from identity.divided_batches(mine, other, ours, names)
 
 
 def judge_replay(

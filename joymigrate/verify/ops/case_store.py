@@ -88,8 +88,9 @@ def write(
         return False
     error = relative_error(target, golden)
     own = relative_error(plain, golden) if plain is not None else 0.0
-    facts = {"module": call.module or call.where or "the program", "value": "result"}
-    facts |= {"kind": "operator", "error": error, "baseline_error": own}
+    module = call.module or call.where or "the program"
+    facts: dict[str, Any] = {"module": module, "value": "result", "kind": "operator"}
+    facts |= {"error": error, "baseline_error": own}
     case, held = lone.case({"name": name, "error": error, "cpu_error": own}, golden, device)
     write_case({**facts, **case}, save(held), folder)
     return True
