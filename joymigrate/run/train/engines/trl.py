@@ -70,8 +70,8 @@ def render(job: Job) -> RenderedCommand:
         **adapter(job, "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules"),
     }
     if "lora_target_modules" in told:
-        named = list(told["lora_target_modules"]) or ["all-linear"]
-        told |= {"use_peft": True, "lora_target_modules": named}
+        modules = list(told["lora_target_modules"]) or ["all-linear"]
+        told |= {"use_peft": True, "lora_target_modules": modules}
     files: dict[Path, str] = {}
     environment: dict[str, str] = {}
     left: list[str] = []

@@ -27,7 +27,7 @@ class RolloutTask:
     """Rewards and writers; beside `Task`, which gives `options`."""
 
     FACTS: ClassVar[Sequence[str]] = NAMES  # what a function of the user's may ask for
-    options: Mapping[str, Any]
+    options: dict[str, Any]
 
     def start_rollouts(self) -> None:
         """Look at the options that all of them have. `JoyError` for what cannot be."""
@@ -79,13 +79,13 @@ class RolloutTask:
         raise NotImplementedError
 
     def written(
-        self, writer: Any, batch: Mapping[str, Any], seed: int, first: int = 0
+        self, writer: Any, batch: Any, seed: int, first: int = 0
     ) -> list[list[SampledAnswer]]:
         """`group` answers of a writer to each prompt."""
         raise NotImplementedError
 
     def rewarded(
-        self, batch: Mapping[str, Any], found: Sequence[Sequence[Any]], device: Any = "cpu"
+        self, batch: Any, found: Sequence[Sequence[Any]], device: Any = "cpu"
     ) -> list[float]:
         """What each answer is worth."""
         raise NotImplementedError
