@@ -17,7 +17,6 @@ from benchmarks.board.outcome import AREAS, Observed, Outcome, area, tried
 from benchmarks.board.programs import Program
 from joymigrate.report.csv import safe
 from joymigrate.report.html import page
-from joymigrate.report.labels import Labels
 
 FORMS = ("html", "markdown", "csv", "badge")
 TONES = {
@@ -303,7 +302,6 @@ def html(found: Sequence[Mapping[str, Any]], listed: Sequence[Program]) -> str:
         title="Public programs on the simulated chip",
         subtitle="programs that others wrote; nothing here was seen on a real chip",
         sections=sections,
-        say=Labels(),
         footer="python -m benchmarks.board report",
         scripts=[str(SCRIPT)],
     ).render()

@@ -131,6 +131,10 @@ def test_cuda_is_written_as_cpp_behind_the_header() -> None:
         "own",
     )
     assert "cuda_runtime" not in text
+    own = as_cpp(
+        '#include "cuda_box.h"\n#include <cuda.h>\nx.type().is_cuda();', "o", {"cuda_box.h"}
+    )
+    assert own.split() == ["#include", '"cuda_box.h"', "x.is_cuda();"]
     assert "float* s = reinterpret_cast<float*>(::cuda_on_cpu::memory);" in text
     assert (
         "::cuda_on_cpu::launch(::cuda_on_cpu::Shape(dim3(1, 2), 8, 0, stream), "

@@ -29,7 +29,11 @@ def check(tool: ToolSpec, given: Mapping[str, Any], roots: Sequence[Path]) -> di
             f"{place}: {cut(wrong.message)}",
             help=f"the arguments of {tool.name}: {', '.join(tool.arguments) or 'none'}",
         )
-    found = dict(given)
+    # JSON has one kind of numbers: 2.0 is an integer there, too.
+    found = {
+        key: int(value) if isinstance(value, float) and value.is_integer() else value
+        for key, value in given.items()
+    }
     for key, value in given.items():
         if tool.arguments[key].get("format") == "path":
             found[key] = str(resolve(key, value, roots))

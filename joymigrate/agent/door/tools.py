@@ -15,7 +15,7 @@ LONGEST_WAIT = 600
 TEXT = {"type": "string", "maxLength": MOST_TEXT, "pattern": "^[^\\u0000\\ud800-\\udfff]*$"}
 PATH = TEXT | {"format": "path", "description": "a folder or file below the roots"}
 TO = TEXT | {
-    "pattern": "^[a-z0-9][a-z0-9_-]*$",
+    "pattern": "^[a-z0-9][a-z0-9_-]*$(?!\\n)",
     "description": "the chip; `joymigrate chips list` names them",
 }
 STYLE = {"type": "string", "enum": ["agnostic", "accelerator", "direct"]}
@@ -159,7 +159,7 @@ TOOLS = (
     ),
     ToolSpec(
         "rollback", "Take back a step of the ledger, and those behind it.",
-        {"path": PATH, "step": TEXT | {"pattern": "^[0-9]{1,6}$"}}, ("path",),
+        {"path": PATH, "step": TEXT | {"pattern": "^[0-9]{1,6}$(?!\\n)"}}, ("path",),
         lambda a: ["rollback", *([a["step"]] if a.get("step") else []), "--project", a["folder"]],
         "text", writes=True, destructive=True,
     ),

@@ -31,7 +31,7 @@ RTOL, ATOL = 1e-4, 1e-5  # the reference adds in double precision, C++ often in 
 
 
 def build(job: dict[str, Any]) -> tuple[Any, int | None, str]:
-    """The first original that builds, as a module, its place, and why others did not."""
+    """The first original that builds and computes: a module, its place; and why others don't."""
     why = job["why"]
     for place, path in enumerate(job["originals"]):
         module = load(Path(path))
@@ -41,9 +41,24 @@ def build(job: dict[str, Any]) -> tuple[Any, int | None, str]:
             lines = [line for line in str(error).splitlines() if "error" in line]
             said = (lines or [f"{type(error).__name__}: {error}"])[0].strip()[:160]
             why = f"the original does not build here: {said}"
-        else:
+            continue
+        if has_kernel(module, job):
             return module, place, ""
+        why = "the original builds, and has no kernel for the CPU"
     return None, None, why
+
+
+def has_kernel(module: Any, job: dict[str, Any]) -> bool:
+    """Whether torch finds a kernel of a built original: a binding may stand without any."""
+    for given in draws(job["types"], job["names"], ALIKE):
+        try:
+            call_flat(module.on_cpu, given)
+        except NotImplementedError:
+            continue
+        except Exception:
+            return True
+        return True
+    return False
 
 
 def draws(types: list[str], names: list[str], tries: int) -> Iterator[list[Any]]:

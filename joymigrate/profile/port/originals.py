@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -23,14 +23,16 @@ SOURCE = (".cpp", ".cc", ".cxx")
 DEVICE = ".cu"
 QUALIFIERS = re.compile(
     r"\b(__global__|__device__|__host__|__forceinline__|__noinline__|__constant__"
-    r"|__launch_bounds__\s*\([^)]*\)|C10_HOST_DEVICE|C10_LAUNCH_BOUNDS_\d\s*\([^)]*\))"
+    r"|__launch_bounds__\s*\([^)]*\)|__align__\s*\([^)]*\)|C10_HOST_DEVICE|C10_LAUNCH_BOUNDS_\d\s*\([^)]*\))"
 )
 LAUNCH = re.compile(r"([\w:]+)\s*(<(?!<)[^<>;{}]*>)?\s*<<<(.*?)>>>\s*\(", re.DOTALL)
 DYNAMIC = re.compile(
     r"extern\s+__shared__\s+(?:__align__\s*\(\d+\)\s*)?([\w:\s]+?)\s*(\w+)\s*\[\s*\]"
 )
 INCLUDED = re.compile(
-    r'^[ \t]*#[ \t]*include[ \t]*[<"](ATen/cuda|c10/cuda|THC|cuda|device_|vector_types).*$', re.M
+    r'^[ \t]*#[ \t]*include[ \t]*[<"]'
+    r'((?:ATen/cuda|c10/cuda|THC|cuda|device_|vector_types)[^>"]*).*$',
+    re.M,
 )
 LIBRARY = r'(\bTORCH_LIBRARY(?:_FRAGMENT|_IMPL)?\s*\(\s*|"){space}(?=\s*,|::)'
 TEXT = '''HERE = {where} / {folder!r}
@@ -145,7 +147,9 @@ def of_files(
             name = f"{name}.cpp" if path.suffix == DEVICE else name
             sources.append(name)
         text = path.read_text("utf-8", "replace")
-        texts[name] = as_cpp(text, one.module) if on_device else rename_library(text, one.module)
+        own = {each.name for each in native}
+        made = as_cpp(text, one.module, own) if on_device else rename_library(text, one.module)
+        texts[name] = made
     include = tuple(sorted({Path(name).parent.as_posix() for name in texts}))
     return prepare_sources(one, sources, include, texts, on_device)
 
@@ -176,10 +180,13 @@ def rename_library(text: str, space: str) -> str:
     return re.sub(LIBRARY.format(space=re.escape(space)), rf"\g<1>{space}_original", text)
 
 
-def as_cpp(text: str, space: str) -> str:
-    """CUDA's own spelling as C++ behind the header; comments are blanked."""
+def as_cpp(text: str, space: str, own: Collection[str] = ()) -> str:
+    """CUDA's own spelling as C++ behind the header, which stands for CUDA's headers but not for
+    the project's `own` ones; comments are blanked."""
     text = DYNAMIC.sub(r"\1* \2 = reinterpret_cast<\1*>(::cuda_on_cpu::memory)", plain(text))
-    text = QUALIFIERS.sub(" ", INCLUDED.sub("", text).replace("__shared__", "static"))
+    text = INCLUDED.sub(lambda one: one[0] if Path(one[1]).name in own else "", text)
+    text = re.sub(r"\.type\(\)\s*\.\s*is_cuda\(\)", ".is_cuda()", text)
+    text = QUALIFIERS.sub(" ", text.replace("__shared__", "static"))
     made, at = "", 0
     while match := LAUNCH.search(text, at):
         end = closing(text, match.end() - 1)

@@ -219,8 +219,10 @@ def start_files(
         proof = {"result": "not run", "cases": 0, "reason": "the file was there before"}
         if written:
             proof = compare_reference(one, function, derived, originals, folder)
-    built = proof.pop("built", 0)
-    project.refused |= {each.digest for each in originals[:built]}
+    # Of what was not built, the last original is the whole one: with its CUDA files.
+    tried = "built" in proof
+    built = proof.pop("built", len(originals) - 1)
+    project.refused |= {each.digest for each in originals[: built if tried else 0]}
     if derived is None and originals and built is not None:
         original = originals[built]
         derived = of_original(original)
@@ -308,7 +310,7 @@ def compare_reference(
         command = [sys.executable, "-m", "joymigrate.profile.port.original",
                    str(jobs / "job.json")]  # fmt: skip
         environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
-        found: dict[str, Any] = {"result": "not run", "cases": 0, "built": 0}
+        found: dict[str, Any] = {"result": "not run", "cases": 0}
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=SECONDS, env=environment

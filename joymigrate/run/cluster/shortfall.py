@@ -24,23 +24,25 @@ from joymigrate.run.cluster.state import ClusterState, Grant, Ints, Pool
 
 
 def explain(placer: Placer, job: GangJob, hold: Ints | None) -> PlacementRefusal:
-    """Why a job finds no room now: the first task that has none beside those before it."""
+    """Why a job finds no room now: the first task that has none alone, or beside the others."""
     if job.leaf == "one" and len(job.tasks) > 1:
         free = cards.count(placer.state.free)
         most = int(np.bincount(leaves_of(placer.state), weights=free).max(initial=0))
         return PlacementRefusal("leaf_tasks", {"need": job.cards, "most": most})
-    grants: list[Grant] = []
-    try:
-        for task in job.tasks:
-            shapes, found = placer.shapes(job, task), placer.place_task(job, task, hold)
-            if found == NO_ROOM and not isinstance(shapes, PlacementRefusal):
-                return explain_shape(placer.state, shapes[0], hold)
-            if isinstance(found, PlacementRefusal):
-                return found
-            placer.state.take(found)
-            grants.extend(found)
-    finally:
-        placer.state.give(grants)
+    for beside in (False, True)[: len(job.tasks)]:
+        grants: list[Grant] = []
+        try:
+            for task in job.tasks:
+                shapes, found = placer.shapes(job, task), placer.place_task(job, task, hold)
+                if found == NO_ROOM and not isinstance(shapes, PlacementRefusal):
+                    return explain_shape(placer.state, shapes[0], hold)
+                if isinstance(found, PlacementRefusal):
+                    return found
+                if beside:
+                    placer.state.take(found)
+                    grants.extend(found)
+        finally:
+            placer.state.give(grants)
     return PlacementRefusal("together", {"tasks": len(job.tasks), "tries": EFFORT})
 
 

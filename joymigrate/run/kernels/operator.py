@@ -154,17 +154,22 @@ def bind(reference: Callable[..., Any], function: Callable[..., Any]) -> Callabl
         own = inspect.signature(function).parameters
     except ValueError:  # a builtin
         return function
-    known = inspect.signature(reference).parameters
+    signature = inspect.signature(reference)
+    known = signature.parameters
     many = {inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL}
     forms = [[(p.name, p.kind, p.default) for p in one.values()] for one in (own, known)]
     if forms[0] == forms[1] or own.keys() - known.keys() or many & {p.kind for p in own.values()}:
         return function
-    names, wanted = tuple(known), tuple(own)
+    names, wanted, wanted_names = tuple(known), tuple(own), set(own)
     defaults = {n: p.default for n, p in known.items() if p.default is not inspect.Parameter.empty}
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > len(names) or kwargs.keys() - known.keys():
+            signature.bind(*args, **kwargs)  # a TypeError in Python's own words
         given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+        if lacking := wanted_names - given.keys():
+            raise TypeError(f"missing a required argument: {', '.join(sorted(lacking))}")
         return function(**{name: given[name] for name in wanted})
 
     del called.__wrapped__  # what is bound has the reference's signature

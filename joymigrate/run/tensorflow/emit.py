@@ -32,6 +32,7 @@ from joymigrate.run.tensorflow.graph import (
     is_trained,
 )
 from joymigrate.run.tensorflow.operators import OPERATORS
+from joymigrate.run.tensorflow.operators.texts import is_shared
 
 SYMBOLS = {"AddV2": "+", "Add": "+", "Sub": "-", "Mul": "*", "RealDiv": "/"}
 OF_SHAPE = ("Shape", "ShapeN", "Size", "Rank")
@@ -121,6 +122,9 @@ def find_limit(node: GraphNode) -> str:
     """Why a form of a known operator can't be converted; empty for those that can."""
     if node.op == "SparseCross" and not node.attributes["hashed_output"]:
         return "whose result is texts"
+    if node.op == "StaticRegexReplace":
+        pattern, rewrite = (str(node.attributes[one]) for one in ("pattern", "rewrite"))
+        return "" if is_shared(pattern, rewrite) else f"by {pattern!r}, which only RE2 reads so"
     if node.op == "RaggedTensorToTensor":
         kinds = node.attributes["row_partition_types"]
         return "" if kinds == ["ROW_SPLITS"] else f"by {', '.join(kinds)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -174,7 +175,7 @@ def lines(
     path: Path, at: RecordPosition, *, json_lines: bool, end: int | None = None
 ) -> Iterator[tuple[TrainingRecord, RecordPosition]]:
     """One record per line that is not empty, of the lines that begin before `end`."""
-    with path.open("rb") as file:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         file.seek(at.offset)
         offset, number = at.offset, at.line
         for raw in file:

@@ -48,8 +48,9 @@ def load(name: str | None, model: Path | None, template: Path | None = None) -> 
 
 def has_tokenizer(folder: Path) -> bool:
     """Whether a model folder brings a tokenizer."""
-    names = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "tokenizer.model")
-    return any((folder / name).is_file() for name in names)
+    # Without any of these transformers makes an empty tokenizer and says nothing.
+    patterns = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "tokenization*.py")
+    return any(True for pattern in patterns for _ in folder.glob(pattern))
 
 
 def from_folder(folder: Path | None) -> Any:
@@ -65,7 +66,7 @@ def from_folder(folder: Path | None) -> Any:
         )
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # files that are missing or too new surface as many types
         raise JoyError(
             f"cannot load a tokenizer: {str(error).splitlines()[0]}",
             where=str(folder),

@@ -216,3 +216,11 @@ def test_when_we_cannot_decide_kueues_own_rules_hold(monkeypatch: pytest.MonkeyP
     assert len(looks) == checks.FAILURES
     assert verdict.state == "Ready"
     assert "Kueue's own rules hold: a node of an unknown kind" in client.events[0]["message"]
+
+
+def test_a_workload_without_cards_or_without_pods_holds_nobody_up() -> None:
+    said = told(objects([workload("prep", "cpu", 4), workload("none", GPU, 8, count=0),
+                         workload("small", NPU, 2)]))  # fmt: skip
+    assert said["ml/job-prep"] == ("Ready", "it asks for no card")
+    assert said["ml/job-none"] == ("Ready", "it asks for no card")
+    assert said["ml/job-small"][0] == "Ready"

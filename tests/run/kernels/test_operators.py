@@ -53,6 +53,16 @@ def test_rotary_interleaved_is_a_rotation_of_neighbours() -> None:
     torch.testing.assert_close(got, want)
 
 
+def test_an_argument_that_an_operator_lacks_is_a_type_error() -> None:
+    op, logits, target = kernels.op("cross_entropy"), torch.randn(2, 3), torch.tensor([0, 1])
+    with pytest.raises(TypeError, match="label_smothing"):
+        op(logits, target, label_smothing=0.5)
+    with pytest.raises(TypeError, match="too many"):
+        op(logits, target, -100, 0.0, "sum", 7, 8)
+    with pytest.raises(TypeError, match="target"):
+        op(logits)
+
+
 @pytest.mark.parametrize("request_", ["reference", "torch"])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])

@@ -192,34 +192,33 @@ def test_a_dry_run_holds_more_memory_than_the_machine_touches(
 def test_programs_are_found_beside_this_python_first(tmp_path: Path) -> None:
     import sys
 
-    from joymigrate.cli import _program
+    from joymigrate import launching
 
     here = f"python{sys.version_info.major}.{sys.version_info.minor}"
     for name in ("python", "python3", here):
-        assert _program.resolve([name, "x.py"]) == [sys.executable, "x.py"]
-    assert _program.resolve(["-m", "x"]) == [sys.executable, "-m", "x"]
-    assert Path(_program.resolve(["pytest"])[0]).parent == Path(sys.executable).parent
+        assert launching.resolve([name, "x.py"]) == [sys.executable, "x.py"]
+    assert launching.resolve(["-m", "x"]) == [sys.executable, "-m", "x"]
+    assert Path(launching.resolve(["pytest"])[0]).parent == Path(sys.executable).parent
     script = tmp_path / "plain.py"
     script.write_text("")
-    assert _program.resolve([str(script), "a"]) == [sys.executable, str(script), "a"]
+    assert launching.resolve([str(script), "a"]) == [sys.executable, str(script), "a"]
 
 
 def test_the_program_gets_the_callers_own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    from joymigrate import chips
-    from joymigrate.cli import _program
+    from joymigrate import chips, launching
 
     monkeypatch.setattr(chips, "driverless", lambda: ())
     monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     monkeypatch.setenv("JOYMIGRATE_CALLER_AUTOLOAD", "")
-    made = _program.environment(EXTRA="1")
+    made = launching.environment(EXTRA="1")
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD" not in made
     assert "JOYMIGRATE_CALLER_AUTOLOAD" not in made
     assert made["EXTRA"] == "1"
     monkeypatch.setenv("JOYMIGRATE_CALLER_AUTOLOAD", "0")
-    assert _program.environment()["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "0"
+    assert launching.environment()["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "0"
     monkeypatch.setenv("JOYMIGRATE_CALLER_AUTOLOAD", "")
     monkeypatch.setattr(chips, "driverless", lambda: ("torch_npu",))
-    assert _program.environment()["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "0"
+    assert launching.environment()["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "0"
 
 
 def test_a_near_name_of_a_model_is_one_of_its_family() -> None:

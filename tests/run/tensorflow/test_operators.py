@@ -252,3 +252,18 @@ def ready(value: Any, plain: bool) -> Any:
     if plain:
         return value.tolist()
     return value if value.dtype == object else torch.from_numpy(np.asarray(value))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "rewrite", "same"),
+    [(r"[!\"\#\$%&'\(\)\*\+,\-\./:;<=>\?@\[\\\]\^_`\{\|\}\~]", "", True), ("<br />", " ", True),
+     (r"(a+)b?c", r"\1", True), ("[[:punct:]]", "", False), ("a.b", "", False), ("a$", "", False),
+     ("x*", "-", False), (r"\s+", " ", False), ("[^a]", "", False), ("é", "", False),
+     ("a", "\\\\0", False)],
+)  # fmt: skip
+def test_patterns_that_python_reads_otherwise_than_re2_are_refused(
+    pattern: str, rewrite: str, same: bool
+) -> None:
+    from joymigrate.run.tensorflow.operators.texts import is_shared
+
+    assert is_shared(pattern, rewrite) is same

@@ -9,6 +9,7 @@ apis/kueue/v1beta2/workload_types.go and pkg/controller/core/workload_controller
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -88,6 +89,12 @@ def gang_of(workload: Object) -> str:
     return f"{space}/{gangs.owner(workload) or name}"
 
 
+def asks_cards(workload: Object) -> bool:
+    """Whether a pod of a Workload asks for a card or a share of one."""
+    sets = workload["spec"].get("podSets") or ()
+    return any(one.get("count", 1) and gangs.price_pod(one["template"]["spec"])[0] for one in sets)
+
+
 def decide(
     objects: live.Objects,
     now: float,
@@ -117,6 +124,8 @@ def decide(
         state, message = one.state, one.message
         if name in victims:
             state, message = RETRY, f"{victims[name]} is entitled to its cards"
+        elif state == PENDING and not asks_cards(one.workload):
+            state, message = READY, "it asks for no card"
         elif state == PENDING and name in decided.starts:
             state, message = READY, f"there is room on {', '.join(decided.pods_on(name))}"
             if name in decided.stops:
@@ -211,6 +220,10 @@ def patch_status(
 
 def write(client: Any, verdict: CheckVerdict, now: float) -> bool:
     """Write a verdict down, and an event beside it; whether it was still wanted."""
+    from kubernetes.client import ApiException
+    from kubernetes.dynamic.exceptions import DynamicApiError
+    from urllib3.exceptions import HTTPError
+
     checks_now = {"admissionChecks": verdict.status(now)}
     if not patch_status(client, verdict.version, "Workload", verdict.workload, checks_now):
         return False
@@ -227,5 +240,7 @@ def write(client: Any, verdict: CheckVerdict, now: float) -> bool:
         "source": {"component": CONTROLLER}, "firstTimestamp": stamp(now), "count": 1,
         "lastTimestamp": stamp(now),
     }  # fmt: skip
-    client.resources.get(api_version="v1", kind="Event").create(body=event, namespace=space)
+    # The verdict stands; a role that may not create events loses the event alone.
+    with contextlib.suppress(ApiException, DynamicApiError, HTTPError):
+        client.resources.get(api_version="v1", kind="Event").create(body=event, namespace=space)
     return True

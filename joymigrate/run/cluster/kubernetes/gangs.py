@@ -350,7 +350,7 @@ def without_pods(
         if not spec.get("suspend") or status.get("completionTime"):
             return None
         parts = [(spec.get("parallelism", 1), spec["template"])]
-    if not any(price_pod(template["spec"])[0] for _, template in parts):
+    if not any(count and price_pod(template["spec"])[0] for count, template in parts):
         return None
     space = str(meta.get("namespace", "default"))
     name = f"{space}/{name}"

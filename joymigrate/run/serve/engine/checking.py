@@ -62,7 +62,8 @@ def check(engine: EngineLimits, request: Request) -> None:
                 f"token {token} is outside the vocabulary of {engine.model.vocabulary}",
                 where="logit_bias",
             )
-    if len(engine.scheduler.waiting) >= engine.options.max_waiting:
+    full = len(engine.scheduler.waiting) >= engine.options.max_waiting
+    if full and request.pooling is None:  # the vectors of one request's texts wait together
         raise JoyError(f"{engine.options.max_waiting} requests wait already", where="queue")
 
 

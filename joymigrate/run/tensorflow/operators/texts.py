@@ -125,13 +125,36 @@ def each_of(x: Any, function: Any) -> Any:
 @operator("StringLength")
 def length(x: Any, *, unit: str = "BYTE") -> Tensor:
     """Bytes of each text, or its signs of UTF-8."""
-    sizes = [len(text if unit == "BYTE" else text.decode()) for text in x.reshape(-1)]
+    first = range(256) if unit == "BYTE" else [b for b in range(256) if b & 0xC0 != 0x80]
+    begins = frozenset(first)  # bytes that begin a sign
+    sizes = [sum(byte in begins for byte in text) for text in x.reshape(-1)]
     return torch.tensor(sizes, dtype=torch.int32).reshape(x.shape)
+
+
+# What RE2 and Python's `re` over bytes read alike: ASCII without `.`, `$`, classes that say what
+# they lack, `\s` and names, none of which mean the same for texts of more than ASCII.
+SIGN = r"\\[dwtnr]|\\[!-/:-@\[-`{-~]"
+SHARED = re.compile(
+    rf"(?:{SIGN}|\[(?![\^\[])(?:{SIGN}|[\t\n\r -Z^-~])+\]|\((?!\?)|\{{(?!,)"
+    r"|[\t\n\r !\"#%&')*+,\-/0-9:;<=>?@A-Z^_`a-z|}~\]])*"
+)
+
+
+def is_shared(pattern: str, rewrite: str) -> bool:
+    """Whether a replacement means the same to RE2 and to Python's `re`; what can match an empty
+    text does not."""
+    if not SHARED.fullmatch(pattern) or "\\\\" in rewrite:
+        return False
+    try:
+        return re.compile(pattern).match("") is None
+    except re.error:
+        return False
 
 
 @operator("StaticRegexReplace")
 def replace(x: Any, *, pattern: str, rewrite: str, replace_global: bool = True) -> Any:
-    r"""What fits a pattern of RE2, by a text in which \0 … \9 are its groups."""
+    r"""What fits a pattern that RE2 and Python read alike (`is_shared`), by a text in which \0 … \9
+    are its groups."""
     fits = re.compile(pattern.encode())
     text = re.sub(rb"\\(\d)", rb"\\g<\1>", rewrite.encode())
     return each_of(x, lambda each: fits.sub(text, each, count=0 if replace_global else 1))

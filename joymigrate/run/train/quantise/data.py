@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import gzip
-import tempfile
-from collections.abc import Iterator
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ from joymigrate.run.train.tasks.task import TaskContext
 
 SHAPES = '{"text": "…"}, {"messages": [{"role": "user", "content": "…"}]} or {"tokens": [5, 17]}'
 HELD_OUT = 4  # every fourth sample judges, where there are enough
+CONVERSATIONS = ("messages", "conversations", "instruction")
 LEAST = 2  # tokens: one to see and one to predict
 
 
@@ -54,8 +52,8 @@ def read_samples(
     tokenizer: Any = None
     found: list[tuple[int, ...]] = []
     dropped = cut = 0
-    with plain_lines(path) as file:
-        for record, _ in records.read([file], "jsonl"):
+    try:
+        for record, _ in records.read([path], "jsonl"):
             if len(found) == most:
                 break
             ids = given_ids(record)
@@ -69,6 +67,9 @@ def read_samples(
                 continue
             cut += len(ids) > length
             found.append(tuple(ids[:length]))
+    except (OSError, EOFError, zlib.error) as error:
+        said = getattr(error, "strerror", None) or error
+        raise JoyError(f"cannot read: {said}", where=str(path)) from None
     if not found:
         raise JoyError(
             "there is no sample of two or more tokens in this file",
@@ -76,22 +77,6 @@ def read_samples(
             help=f"one JSON object per line: {SHAPES}",
         )
     return CalibrationSamples(tuple(found), path, dropped, cut)
-
-
-@contextlib.contextmanager
-def plain_lines(path: Path) -> Iterator[Path]:
-    """A file to read lines from; a gzipped one is unpacked beside nothing of the user's."""
-    try:
-        if path.suffix != ".gz":
-            path.open("rb").close()
-            yield path
-            return
-        with tempfile.TemporaryDirectory() as folder, gzip.open(path) as packed:
-            plain = Path(folder) / path.stem
-            plain.write_bytes(packed.read())
-            yield plain
-    except OSError as error:
-        raise JoyError(f"cannot read: {error.strerror or error}", where=str(path)) from None
 
 
 def given_ids(record: records.TrainingRecord) -> list[int] | None:
@@ -105,8 +90,12 @@ def given_ids(record: records.TrainingRecord) -> list[int] | None:
 
 
 def written_ids(record: records.TrainingRecord, tokenizer: Any) -> list[int]:
-    """The token ids of a conversation by the model's own template, or of a text."""
-    talk = chats.read(record, answered=False)
+    """The token ids of a conversation by the model's own template, or of a text.
+
+    A text may have any keys beside it, such as a label: nothing is learned from them.
+    """
+    plain = isinstance(record.get("text", "prompt"), str) and record.get(*CONVERSATIONS) is None
+    talk = None if plain else chats.read(record, answered=False)
     if talk is None:
         text = record.text("text", "prompt")
         if record.get("completion") is not None:

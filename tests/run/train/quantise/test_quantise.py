@@ -287,3 +287,32 @@ def test_bad_samples_are_one_clear_error(place: Path, line: str, reason: str) ->
     path.write_text(line + "\n")
     with pytest.raises(JoyError, match=reason):
         read_samples(path, place / "even")
+
+
+def test_keys_beside_a_text_and_packed_files_are_read(tmp_path: Path) -> None:
+    import gzip
+
+    text = '{"tokens": [5, 6, 7], "label": 1}\n\n{"tokens": [8, 9]}\n'
+    packed = tmp_path / "some.jsonl.gz"
+    packed.write_bytes(gzip.compress(text.encode()))
+    assert read_samples(packed, tmp_path).ids == ((5, 6, 7), (8, 9))
+    packed.write_bytes(gzip.compress(b'{"tokens": [1, 2]}\n[3]\n'))
+    with pytest.raises(JoyError) as error:
+        read_samples(packed, tmp_path)
+    assert error.value.where == f"{packed}:2"
+    packed.write_bytes(gzip.compress(text.encode())[:-12])
+    with pytest.raises(JoyError, match="cannot read"):
+        read_samples(packed, tmp_path)
+
+
+def test_a_label_beside_a_text_is_no_error(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from joymigrate.run.train.quantise import data
+
+    monkeypatch.setattr(
+        data, "load_tokenizer", lambda _: lambda text: {"input_ids": list(text.encode())}
+    )
+    path = place / "labelled.jsonl"
+    path.write_text(
+        '{"text": "good", "label": 1}\n{"prompt": "why?", "completion": "so", "id": 3}\n'
+    )
+    assert [len(ids) for ids in read_samples(path, place / "even").ids] == [4, 6]
