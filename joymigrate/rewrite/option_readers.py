@@ -165,7 +165,8 @@ class OptionReaders:
     def _arrives(self, path: str, name: str) -> bool:
         """Whether a value under a name arrives at a device or backend in a file."""
         if (path, name) not in self._reaches:
-            kinds = analyse.reaches(self.files[path], self.job, name)
+            found = analyse.answer(self.files[path], self.job, frozenset((f".{name}",)))
+            kinds = {kind for some, _ in found.values() for kind in some}
             self._reaches[path, name] = bool(kinds & {DEVICE, BACKEND})
         return self._reaches[path, name]
 

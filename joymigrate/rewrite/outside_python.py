@@ -16,6 +16,7 @@ from joymigrate.chips import all_chips
 from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite import analyse
+from joymigrate.rewrite.cross_file import read_text
 from joymigrate.rewrite.files_together import ReachableFiles
 from joymigrate.rewrite.option_readers import OptionReaders
 from joymigrate.rewrite.programs import Programs
@@ -23,7 +24,7 @@ from joymigrate.rewrite.readers import _options
 from joymigrate.rewrite.readers._environment import SPEAKS, command_name
 from joymigrate.rewrite.readers._migration_map import MigrationMap, migration_map
 from joymigrate.rewrite.readers._words import ASSIGNMENT, EXPANDED, Command, Word
-from joymigrate.rewrite.source import SourceText, Unreadable, decode, read_text
+from joymigrate.rewrite.source import SourceText, Unreadable, decode
 
 # Folders and files of build services. Python files too, where the folder can be no package.
 HIDDEN = re.compile(

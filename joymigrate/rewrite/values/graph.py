@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from joymigrate.model import Finding
+from joymigrate.rewrite.cross_file import stands_alone
 from joymigrate.rewrite.module_index import ModuleIndex
-from joymigrate.rewrite.source import SourceText, module_name, stands_alone
+from joymigrate.rewrite.source import SourceText
 from joymigrate.rewrite.values.cells import (
     COMES,
     COMPARED,
@@ -31,15 +31,13 @@ SETTINGS = re.compile(r"(?i)(?:^|_)(?:args?|arguments?|opts?|options?|cfg|conf|c
                       r"configuration|hparams|params|settings|flags|namespace)(?:$|_)")  # fmt: skip
 # Attributes that mean something else in every class: not followed where the class is unknown.
 NEAR = 80  # cells that are looked at to find the class of an object or what is called
-FEW = 12  # files with a name that are read wherever they import it from
 FILES = 40  # files that one name may lead to; more say that it means many things
 LOCAL = ("name", "return", "function", "class", "object", "attribute")
 
 
 @dataclass(slots=True)
 class ValueGraph:
-    """The values of a project. `texts` are those of its Python files and of the code of its
-    notebooks, of which `cells` tells the line of each cell; `load` reads one.
+    """The values of a project. `texts` are those of its Python files, `load` reads one.
 
     `settings` are values under keys of files that are no Python: name to cells with lines.
     """
@@ -48,7 +46,6 @@ class ValueGraph:
     tree: ModuleIndex
     words: re.Pattern[str]
     load: Callable[[str], SourceText | None]
-    cells: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     settings: Mapping[str, list[Edge]] = field(default_factory=dict)
     allowance: int = sys.maxsize  # files that may still be read; what lies beyond is not known
     _files: dict[str, FileValues | None] = field(default_factory=dict)
@@ -58,11 +55,6 @@ class ValueGraph:
     _partial: list[tuple[dict[Any, Any], Any]] = field(default_factory=list)
     _naming: dict[str, list[str]] = field(default_factory=dict)
     _options: dict[str, list[tuple[Cell, Edge]]] = field(default_factory=dict)
-
-    def line(self, finding: Finding) -> int:
-        """The line of a finding in the text of its file."""
-        first = self.cells.get(finding.path, {}).get(finding.cell or 0, 1)
-        return finding.line + first - 1
 
     def file(self, path: str) -> FileValues | None:
         """The cells of a file; None where it is none of ours or can't be read."""
@@ -187,21 +179,15 @@ class ValueGraph:
 
     def _users(self, path: str, name: str) -> list[str]:
         """Files that may import a name of a module."""
-        found = [other for other in self.naming(name) if other != path]
-        if len(found) <= FEW:  # by other names of the module as well
-            return found + [p for p in self.starring(path) if p not in found]
+        stem = path.rpartition("/")[2].removesuffix(".py")
+        if stem == "__init__":
+            stem = path.rpartition("/")[0].rpartition("/")[2]
         found = []
-        stem = module_name(path)
         for other in self.naming(stem):
             text = self.texts[other]
             if other != path and (name in text or "import *" in text):
                 found.append(other)
         return found if len(found) <= FILES else []
-
-    def starring(self, path: str) -> list[str]:
-        """Files that import all names of a module."""
-        naming = (other for other in self.naming(module_name(path)) if other != path)
-        return [other for other in naming if "import *" in self.texts[other]]
 
     def naming(self, word: str, sign: str = "") -> list[str]:
         """Files whose text holds a word, with `sign` behind it."""
@@ -355,8 +341,9 @@ class ValueGraph:
         if not name:
             return
         derived = re.compile(rf"class\s+\w+\([^)]*\b{re.escape(name)}\b")
-        files = [path for path in self.naming(name) if derived.search(self.texts[path])]
-        for path in files if len(files) <= FILES else ():
+        for path in self.naming(name):
+            if not derived.search(self.texts[path]):
+                continue
             values = self.file(path)
             for scope, each in values.classes.items() if values is not None else ():
                 heir = ("class", path, scope)
@@ -404,23 +391,6 @@ class ValueGraph:
         for owner in owners:
             if owner[0] in ("object", "class"):
                 yield Edge(("attribute", owner[1], owner[2], name), 1, "read")
-            elif owner[0] == "module" and owner != base:  # `settings.PLACE = …`
-                yield Edge(("name", owner[1], 0, name), 1, "read")
-        home = self.file(home_of(base))
-        if home is None:
-            return
-        if base[0] == "super":
-            for each in self._bases(("class", *base[1:])):
-                yield Edge(("attribute", each[1], each[2], name), 1, "inherited")
-            return
-        if way == GOES:
-            for call, key in home.given.get(base, ()):
-                yield from self._argument(call, name) if key == "**" else ()
-        if way == COMES and name.isdigit() and cell not in home.edges:
-            yield Edge(("field", base, "[]"), 1, "read")
-        elif way == GOES and name == "[]":
-            numbered = (c for key, cells in home.fields.items() if key.isdigit() for c in cells)
-            yield from (Edge(c, 1, "read") for c in numbered if c[1] == base)
         if base[0] in ("object", "class"):
             return
         if base[0] == "module":
@@ -450,10 +420,8 @@ class ValueGraph:
         if name not in self._options:
             self._options[name] = found = []
             flags = {name, name.replace("_", "-")}
-            told = [f"{flag}{mark}" for flag in flags for mark in "\"'"]  # `"--place"`
             for path in {p for flag in flags for p in self.naming(flag)}:
-                text = self.texts[path]
-                if "add_argument" not in text or not any(each in text for each in told):
+                if "add_argument" not in self.texts[path] and "environ" not in self.texts[path]:
                     continue
                 values = self.file(path)
                 if values is not None:

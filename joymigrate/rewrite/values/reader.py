@@ -9,7 +9,7 @@ from typing import Any
 
 from joymigrate.rewrite.source import SourceText
 from joymigrate.rewrite.values.cells import COMPARED, Cell, Class, FileValues, Function, find_names
-from joymigrate.rewrite.values.expressions import Expressions, is_denied, is_split
+from joymigrate.rewrite.values.expressions import Expressions
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
@@ -53,7 +53,6 @@ class StatementReader(Expressions):
         names = find_names(body, set(), imports)
         for node in imports:
             self.note_import(node)
-            names -= {each.asname or each.name for each in node.names}  # type: ignore[attr-defined]
         if ":=" in self.source.text:
             names |= {n.target.id for part in body for n in ast.walk(part)
                       if isinstance(n, ast.NamedExpr)}  # fmt: skip
@@ -90,11 +89,10 @@ class StatementReader(Expressions):
     def block(self, body: list[ast.stmt]) -> None:
         """Statements one after the other; an early exit guards what follows it."""
         opened = 0
-        end = self.span(body[-1])[1] if body else 0
         for node in body:
             before, chain = self.statement, self.chain
             self.statement = node.lineno
-            guard = self.one(node, end)
+            guard = self.one(node)
             if guard is not None:
                 self.guards.append(guard)
                 opened += 1
@@ -102,19 +100,18 @@ class StatementReader(Expressions):
         if opened:
             del self.guards[len(self.guards) - opened :]
 
-    def one(self, node: ast.stmt, end: int) -> Any:
-        """One statement; the guard that it puts before what follows up to `end`, if any."""
+    def one(self, node: ast.stmt) -> Any:
+        """One statement; the guard that it puts before what follows, if any."""
         if isinstance(node, FUNCTIONS):
             self.function(node)
         elif isinstance(node, ast.ClassDef):
             self.klass(node)
         elif isinstance(node, (ast.If, ast.While)):
-            return self.branch(node, end)
+            return self.branch(node)
         elif isinstance(node, ast.Assign):
             held = self.value(node.value)
             for target in node.targets:
-                whole = is_split(node.value) and isinstance(target, (ast.Tuple, ast.List))
-                self.assign(target.elts[0] if whole else target, held, node.lineno)  # type: ignore[attr-defined]
+                self.assign(target, held, node.lineno)
         elif isinstance(node, ast.AnnAssign):
             if node.value is not None:
                 self.assign(node.target, self.value(node.value), node.lineno)
@@ -123,10 +120,7 @@ class StatementReader(Expressions):
         elif isinstance(node, ast.Return):
             held = self.value(node.value)
             if self.here:
-                result = ("return", self.path, self.here[-1])
-                self.file.join(result, held, node.lineno, "returned")
-                if isinstance(getattr(node.value, "value", None), bool):
-                    self.decide(result, node.lineno)
+                self.file.join(("return", self.path, self.here[-1]), held, node.lineno, "returned")
         elif isinstance(node, (ast.For, ast.AsyncFor)):
             held = self.value(node.iter)
             self.assign(node.target, self.field(held, "[]"), node.lineno)
@@ -143,7 +137,7 @@ class StatementReader(Expressions):
         elif isinstance(node, ast.Match):
             self.match(node)
         elif isinstance(node, ast.Assert):
-            guard = self.guard_of(node.test, self.span(node)[1], end)
+            guard = self.guard_of(node.test)[0]
             self.file.refusing.append(guard)
             return guard
         elif isinstance(node, ast.Expr):
@@ -155,21 +149,11 @@ class StatementReader(Expressions):
                 self.value(child)
         return None
 
-    def decide(self, cell: Cell, line: int) -> None:
-        """Say that a yes or no is the answer of the conditions that it stands behind."""
-        for guard in self.guards:
-            self.file.join(cell, guard.cell, line, "decided")
-
-    def branch(self, node: ast.If | ast.While, end: int) -> Any:
+    def branch(self, node: ast.If | ast.While) -> Any:
         """`if`: its test guards the body, or what follows where the body leaves."""
         if not self.chain:
             self.chain = self.span(node)[0] + 1
-        negated = is_denied(node.test)
-        after = negated and not node.orelse and leaves(node.body[-1])
-        behind = node.orelse or node.body if negated else node.body
-        last = end if after else self.span(behind[-1])[1]
-        first = self.span(node)[1] if after else self.span(behind[0])[0]
-        guard = self.guard_of(node.test, first, last)
+        guard, negated = self.guard_of(node.test)
         if leaves(node.body[-1] if negated else node.orelse[-1] if node.orelse else node.test):
             self.file.refusing.append(guard)
         if not negated:
@@ -186,7 +170,7 @@ class StatementReader(Expressions):
         self.chain = chain
         if negated:
             self.guards.pop()
-        return guard if after else None
+        return guard if negated and not node.orelse and leaves(node.body[-1]) else None
 
     def tried(self, node: Any) -> None:
         """`try` and all of its parts."""
