@@ -194,7 +194,8 @@ def judge_distance(
     series, chosen = single(error), math.isfinite(found.chosen)
     decided = judge.decide(("file", f"{name} {key}"), series)
     if not is_untold(judge, found, series, decided, name):
-        blank = row(name, key, RecordStatus.PASS, error, None, order)
+        same = RecordStatus.IDENTICAL if error == 0 else RecordStatus.PASS
+        blank = row(name, key, same, error, None, order)
         yield tell(blank, decided, CHOSEN if chosen else "the results differ", chosen)
 
 

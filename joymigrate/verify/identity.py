@@ -376,9 +376,10 @@ def first_batch(
     mine, other = (items[0] if items else None for items in series)
     if mine is None or other is None:
         return
+    all_mine, all_other = (side.get("first", {}).get(loader) for side in (ours, theirs))
     status, reason = RecordStatus.IDENTICAL, None
     if 0 in theirs.get("given", {}).get(loader, ()):
         status, reason = RecordStatus.UNCOMPARED, GIVEN
-    elif mine != other:
+    elif mine != other or (all_mine and all_other and all_mine != all_other):
         status, reason = RecordStatus.FAIL, "the data differ"
     yield difference(view.main or "", "data loader, batch 0", status, reason=reason)

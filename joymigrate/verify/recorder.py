@@ -214,7 +214,8 @@ class Recorder:
             return self.stepped
         if self.lossed and not (self.by_hand or self.log_of_program.updates):
             changed = [external.tensor for external in self.tape.tape.changed.values()]
-            self.by_hand = any(map(is_weight, changed))
+            # A weight that has no gradient is moved without being trained: an average, a copy.
+            self.by_hand = any(is_weight(t) and t.grad is not None for t in changed)
         return self.by_hand or not self.optimisers
 
     def watch_call(self, place: str, given: dict[str, Any]) -> None:

@@ -135,12 +135,13 @@ def find_unrepeated(ours: Rank, again: Rank) -> dict[str, Any]:
 
 
 def find_trained(rank: Rank) -> Callable[[str], bool]:
-    """Tells which weights training has made, of those that a baseline had at first calls: its other
-    runs have others; of a baseline that was run once, those of models that were called later."""
+    """Tells which weights training has made, of those that a baseline had at first calls: those
+    that are watched beside it (`held`), and that its other runs have otherwise."""
+    series = rank.json("watch.json").get("series", {})
+    held = {name.removeprefix("held ") for name in series if name.startswith("held ")}
     if runs_of(rank):
-        return set(rank.json(UNREPEATED).get("weights", ())).__contains__
-    late = {root for root, step in rank.program.get("since", {}).items() if step > rank.steps[0]}
-    return lambda name: name.partition(":")[0] in late
+        held &= set(rank.json(UNREPEATED).get("weights", ()))
+    return held.__contains__
 
 
 def of_event(event: Mapping[str, Any], twin: Mapping[str, Any]) -> dict[str, list[int]]:

@@ -53,6 +53,7 @@ class RunWatch:
         self.loaders: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self.made_loaders = 0
         self.handed: dict[str, int] = {}  # loader → number of its last batch
+        self.first: dict[str, int] = {}  # loader → checksum of all of its first batch
         self.chooses = False  # the program reads whole numbers of its models, which rounding flips
         self.unchosen: dict[str, int] = {}  # input → last step in which no choice came before it
         self.blind = False  # models are called after it, in steps whose choices are not seen
@@ -151,12 +152,15 @@ class RunWatch:
             held = getattr(sampler, "generator", None)
             if isinstance(held, torch.Generator) and len(self.generators) < MOST_GENERATORS:
                 self.generators[f"sampler of {name}"] = held
-        total = 0
+        total, whole = 0, name not in self.handed
         for leaf, tensor in pytree.tensors(value, objects=True):
             plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided
             if tensor.device.type == "cpu" and plain:
                 total = zlib.crc32(leaf.encode(), total)
-                total = zlib.crc32(sampled_bytes(tensor), total)
+                total = zlib.crc32(sampled_bytes(tensor, READ), total)
+                if whole:
+                    all_of_it = sampled_bytes(tensor, 2 * tensor.numel())
+                    self.first[name] = zlib.crc32(all_of_it, self.first.get(name, 0))
         number = self.handed[name] = self.handed.get(name, -1) + 1
         self.note(f"batch {name}", number, total)
         return name, number
@@ -269,6 +273,7 @@ class RunWatch:
         """For `watch.json`."""
         self.flush()
         return {
+            "first": self.first,
             "series": {k: v for k, v in self.series.items() if not k.startswith(MARK)},
             "own": sorted(name for name, made in self.derived.items() if not made),
             "derived": sorted(name for name, made in self.derived.items() if made),
@@ -328,7 +333,7 @@ def signs_on(count: int, device: torch.device) -> torch.Tensor:
     return torch.from_numpy((bits * 2 - 1).astype(np.float32)).to(device)
 
 
-def sampled_bytes(tensor: torch.Tensor) -> bytes:
-    """Up to 64 Ki elements of a batch on the host, as bytes."""
-    flat = sample_strided(tensor.detach(), READ).contiguous()
+def sampled_bytes(tensor: torch.Tensor, most: int) -> bytes:
+    """Up to `most` elements of a batch on the host, as bytes."""
+    flat = sample_strided(tensor.detach(), most).contiguous()
     return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""

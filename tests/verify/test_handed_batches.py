@@ -100,3 +100,23 @@ def test_batches_beyond_the_budget_are_not_kept(base: tuple[Path, Bundle]) -> No
     bundle = record(base[0] / "train.py", base[0] / "small.jmb", batches_bytes=300)
     assert bundle.ranks[0].json("loaders.json")["kept"] == {"loader 0": 1}
     assert "2 more do not fit" in " ".join(bundle.ranks[0].program["notes"])
+
+
+LARGE = """
+import torch
+torch.manual_seed(0); torch.set_num_threads(1)
+data = torch.randn(2, 200_000)
+net = torch.nn.Linear(4, 2)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for x in torch.utils.data.DataLoader(data):
+    opt.zero_grad(); net(x[:, 4:8]).square().mean().backward(); opt.step()
+"""
+
+
+def test_a_loaders_first_batch_is_compared_whole(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(LARGE)
+    record(tmp_path / "p.py", tmp_path / "b.jmb", runs=2)
+    (tmp_path / "t.py").write_text(LARGE.replace("net =", "data[0, 1] += 1\nnet =", 1))
+    found = replay(tmp_path / "b.jmb", tmp_path / "t.py", tmp_path / "t.jmb").first_divergence
+    assert found is not None
+    assert (found.stage, str(found.op)) == ("S1", "data loader, batch 0")

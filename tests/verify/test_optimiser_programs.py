@@ -219,3 +219,58 @@ def test_a_program_that_updates_by_hand_beside_an_optimiser_has_its_steps(tmp_pa
     found = replay(tmp_path / "b.jmb", tmp_path / "t.py", tmp_path / "t.jmb").first_divergence
     assert found is not None
     assert (found.step, found.phase) == (2, "optimiser")
+
+
+AVERAGED = """
+import copy, torch
+torch.manual_seed(0); torch.set_num_threads(1)
+class Own(torch.optim.Optimizer):
+    def __init__(self, params): super().__init__(params, {"lr": 0.1})
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.add_(p.grad, alpha=-group["lr"])
+net = torch.nn.Linear(4, 4)
+average = copy.deepcopy(net)
+opt = Own(net.parameters())
+for step in range(4):
+    for micro in range(2):
+        with torch.no_grad():
+            for a, b in zip(average.parameters(), net.parameters()):
+                a.mul_(0.9).add_(0.1 * b)
+        x = torch.randn(8, 4)
+        ((net(x) - average(x).detach()).square().mean() / 2).backward()
+    opt.step(); opt.zero_grad()
+"""
+
+
+def test_an_average_that_is_moved_by_hand_ends_no_step(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(AVERAGED)
+    record(tmp_path / "p.py", tmp_path / "b.jmb", runs=2)
+    (tmp_path / "t.py").write_text(AVERAGED.replace('alpha=-group["lr"]', "alpha=-0.12"))
+    found = replay(tmp_path / "b.jmb", tmp_path / "t.py", tmp_path / "t.jmb").first_divergence
+    assert found is not None
+    assert found.phase == "optimiser"
+
+
+UNSEEDED = """
+import os, time, torch
+torch.manual_seed(0); torch.set_num_threads(1)
+own = torch.Generator(); own.manual_seed(time.time_ns() % 2**31)
+net = torch.nn.Linear(6, 2)
+with torch.no_grad():
+    net.weight.copy_(torch.randn(2, 6, generator=own))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(4):
+    loss = net(torch.randn(64, 6)).square().mean()
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+
+
+def test_weights_of_the_first_step_are_not_made_by_training(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(UNSEEDED)
+    record(tmp_path / "p.py", tmp_path / "b.jmb", runs=2)
+    found = replay(tmp_path / "b.jmb", tmp_path / "p.py", tmp_path / "t.jmb").first_divergence
+    assert found is not None
+    assert found.stage == "S1"
