@@ -136,6 +136,14 @@ HOSTILE: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+def test_numbers_are_as_json_has_them_and_texts_end_where_they_end(project: Path) -> None:
+    found = check(BY_NAME["result"], {"id": "1", "cursor": 2.0}, [project])
+    assert found["cursor"] == 2
+    assert isinstance(found["cursor"], int)
+    with pytest.raises(JoyError):
+        check(BY_NAME["rewrite"], {"path": ".", "to": "ascend\n"}, [project])
+
+
 def test_hostile_arguments_are_errors_that_say_what_to_do(project: Path) -> None:
     async def push(client: Client) -> None:
         for name, arguments in HOSTILE:

@@ -16,7 +16,8 @@ ENV = TORCH + "class Env:\n    def has_gpu(self):\n        return torch.cuda.is_
 HOLDS = "from env import has_gpu\nif has_gpu():\n    "
 SHARED = {"a.py": TORCH + "class E:\n    def __init__(self):\n"
           "        self.where = 'cuda' if torch.cuda.is_available() else 'cpu'\n",
-          "b.py": "from a import E\ndef f(e: E):\n    if e.where == 'cuda':\n        return 1\n"}  # fmt: skip
+          "b.py": "from a import E\ndef f(e: E):\n"
+          "    if e.where == 'cuda':\n        return 1\n"}  # fmt: skip
 # What stays as it is, whole: a condition guards what the chip lacks.
 HELD = {
     "asked of an object": {"env.py": ENV, "u.py": TORCH + "def f(env, x):\n    if env.has_gpu():\n"

@@ -30,7 +30,7 @@ def check(tool: ToolSpec, given: Mapping[str, Any], roots: Sequence[Path]) -> di
             help=f"the arguments of {tool.name}: {', '.join(tool.arguments) or 'none'}",
         )
     # JSON has one kind of numbers: 2.0 is an integer there, too.
-    found = {
+    found: dict[str, Any] = {
         key: int(value) if isinstance(value, float) and value.is_integer() else value
         for key, value in given.items()
     }
