@@ -40,7 +40,11 @@ def models(
     if names:
         found = families.list_families()
         lines = [f"{one.task}\t{one.family}\n" for one in found]
-        return Answer(families.document(found), "".join(lines))
+        document = families.document(found)
+        document["summary"] = {"families": len(found)}
+        for one in document["models"]:
+            one["meta"] = None  # nothing was tried
+        return Answer(document, "".join(lines))
     with Progress("verifying") as bar:
 
         def tell(line: str) -> None:
