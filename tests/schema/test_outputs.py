@@ -138,7 +138,7 @@ def test_a_rehearsal_and_a_journey_write_what_they_say(
     line = "rehearse --migrate --format json -o r.json -- python train.py"
     _main.run(line.split())
     assert check(json.loads((example / "r.json").read_text())) == "rehearsal"
-    _main.run(["migrate", "."])
+    _main.run(["migrate", ".", "--entry", "python train.py --steps 3 --batch-size 4"])
     assert "journey" in {check(one) for one in documents(example / ".joymigrate")}
 
 
