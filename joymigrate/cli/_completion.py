@@ -60,8 +60,12 @@ def policies() -> Iterable[str]:
 
 def tasks() -> Iterable[str]:
     """What a model can be trained for, by the files."""
-    names = of_folder("run/train/tasks")
-    return [name.replace("_", "-") for name in names if name != "task"]  # task.py: what they share
+    folder = "run/train/tasks"
+    text = (Path(__file__).parents[1] / folder / "__init__.py").read_text(encoding="utf-8")
+    listed = re.search(r"OF_FEATURES = \((.*?)\)", text)
+    features = re.findall(r'"([\w-]+)"', listed[1] if listed else "")
+    own = [name.replace("_", "-") for name in of_folder(folder) if name != "task"]  # shared
+    return sorted([*own, *features])
 
 
 def kernels() -> Iterable[str]:

@@ -43,11 +43,11 @@ def train(
     render: bool = typer.Option(False, "--render", help="With --engine: show, don't run."),
 ) -> int:
     """Train as the job file says; the same command continues a run that stopped."""
+    need_extra()
     from joymigrate.cli._output import talk
     from joymigrate.run.train import job as jobs
     from joymigrate.run.train import launch
 
-    need_extra()
     loaded = jobs.load(job, start.wishes())
     if engine is not None:
         return _train_more.elsewhere(loaded, engine, show=render)
@@ -133,10 +133,10 @@ def export(
     force: bool = typer.Option(False, "--force", help="Replace a folder that is not empty."),
 ) -> int:
     """Write a checkpoint as a model folder (config, safetensors, tokenizer)."""
+    need_extra()
     from joymigrate.run.train.export import export as write
     from joymigrate.run.train.run_folder import MODEL, RunFolder
 
-    need_extra()
     print(write(RunFolder(run), output or run / MODEL, step, force=force))
     return Exit.OK
 

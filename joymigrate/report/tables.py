@@ -35,7 +35,6 @@ ROWS = {
     "tasks": "tasks",
     "chips": "chips",
     "plan": "placements",
-    "usage": "uses",
     "history": "facts",
     "simulation": None,
     "evaluation": None,

@@ -168,9 +168,9 @@ def test_the_verdict_says_that_not_all_of_it_ran() -> None:
     }
     journey = [{"name": "rehearse", "figures": figures}]
     document = {"verdict": "pass", "entry": ["python", "train.py"], "journey": journey}
-    assert share(document, "en") == "4 of 7 rewritten statements ran"
-    text = "\n".join(not_reached(document, "en"))
+    assert share(document) == "4 of 7 rewritten statements ran"
+    text = "\n".join(not_reached(document))
     assert "`python train.py` (3 statements)" in text
     assert "eval.py:3  m.npu()" in text
     figures["places_run"] = 7
-    assert share(document, "en") == ""
+    assert share(document) == ""

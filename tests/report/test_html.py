@@ -237,13 +237,13 @@ def test_ten_thousand_findings_are_drawn_on_demand(tmp_path: Path) -> None:
 
 def drawn(root: Path, findings: list[Finding], script: str = "") -> str:
     """The document after its scripts ran in Chromium, and after one more step of a reader."""
-    shown = shown(result_of(root, *findings), "html", "en", "")
+    text = shown(result_of(root, *findings), "html", "en", "")
     if script:  # the page's own policy would refuse it
-        shown = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", shown)
+        text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
         event = "document.querySelector('#filters').dispatchEvent(new Event('input'))"
-        shown = shown.replace("</body>", f"<script>{script};{event}</script></body>")
+        text = text.replace("</body>", f"<script>{script};{event}</script></body>")
     page = root / "report.html"
-    page.write_text(shown, encoding="utf-8")
+    page.write_text(text, encoding="utf-8")
     names = ("chromium", "chromium-browser", "google-chrome")
     program = next(filter(None, map(shutil.which, names)))
     command = [program, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
