@@ -267,8 +267,6 @@ async def infer(model: KserveModel, ask: Ask, name: str, version: str | None) ->
     header, binary = tensors.header_of(ask.body, ask.headers.get(LENGTH))
     parameters = parameters_of(header, "parameters")
     called = header.get("id")
-    if isinstance(called, int) and not isinstance(called, bool):
-        called = str(called)
     if not isinstance(called, str | None):
         raise HttpRefusal(400, f"id is a text, got {called!r:.40}", param="id")
     default = bool(flag(parameters, "binary_data_output"))
