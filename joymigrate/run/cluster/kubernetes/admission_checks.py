@@ -89,12 +89,6 @@ def gang_of(workload: Object) -> str:
     return f"{space}/{gangs.owner(workload) or name}"
 
 
-def asks_cards(workload: Object) -> bool:
-    """Whether a pod of a Workload asks for a card or a share of one."""
-    sets = workload["spec"].get("podSets") or ()
-    return any(one.get("count", 1) and gangs.price_pod(one["template"]["spec"])[0] for one in sets)
-
-
 def decide(
     objects: live.Objects,
     now: float,
@@ -124,7 +118,7 @@ def decide(
         state, message = one.state, one.message
         if name in victims:
             state, message = RETRY, f"{victims[name]} is entitled to its cards"
-        elif state == PENDING and not asks_cards(one.workload):
+        elif state == PENDING and not gangs.asks_cards(gangs.pod_sets(one.workload)):
             state, message = READY, "it asks for no card"
         elif state == PENDING and name in decided.starts:
             state, message = READY, f"there is room on {', '.join(decided.pods_on(name))}"
@@ -191,14 +185,19 @@ def answer(client: Any, objects: live.Objects, now: float) -> None:
         patch_status(client, version, "AdmissionCheck", item, {"conditions": [active]})
 
 
-def patch_status(
-    client: Any, version: str, kind: str, item: Object, status: Mapping[str, Any]
-) -> bool:
-    """Change an object's status as it was read; False when it has changed or gone meanwhile."""
+def api_errors() -> tuple[type[Exception], ...]:
+    """What a request to the API server ends with when it is refused or not answered."""
     from kubernetes.client import ApiException
     from kubernetes.dynamic.exceptions import DynamicApiError
     from urllib3.exceptions import HTTPError
 
+    return ApiException, DynamicApiError, HTTPError
+
+
+def patch_status(
+    client: Any, version: str, kind: str, item: Object, status: Mapping[str, Any]
+) -> bool:
+    """Change an object's status as it was read; False when it has changed or gone meanwhile."""
     meta = item["metadata"]
     body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": dict(status)}
     where = {"namespace": meta["namespace"]} if meta.get("namespace") else {}
@@ -207,7 +206,7 @@ def patch_status(
         api.status.patch(
             body=body, name=meta["name"], content_type="application/merge-patch+json", **where
         )
-    except (ApiException, DynamicApiError, HTTPError) as error:
+    except api_errors() as error:
         if getattr(error, "status", 0) in (CONFLICT, GONE):
             return False
         raise JoyError(
@@ -220,10 +219,6 @@ def patch_status(
 
 def write(client: Any, verdict: CheckVerdict, now: float) -> bool:
     """Write a verdict down, and an event beside it; whether it was still wanted."""
-    from kubernetes.client import ApiException
-    from kubernetes.dynamic.exceptions import DynamicApiError
-    from urllib3.exceptions import HTTPError
-
     checks_now = {"admissionChecks": verdict.status(now)}
     if not patch_status(client, verdict.version, "Workload", verdict.workload, checks_now):
         return False
@@ -241,6 +236,6 @@ def write(client: Any, verdict: CheckVerdict, now: float) -> bool:
         "lastTimestamp": stamp(now),
     }  # fmt: skip
     # The verdict stands; a role that may not create events loses the event alone.
-    with contextlib.suppress(ApiException, DynamicApiError, HTTPError):
+    with contextlib.suppress(*api_errors()):
         client.resources.get(api_version="v1", kind="Event").create(body=event, namespace=space)
     return True

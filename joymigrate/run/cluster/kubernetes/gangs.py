@@ -338,7 +338,7 @@ def without_pods(
     if "podSets" in spec:
         if over(item) or now - find_admission(item) > PODS_MADE_S:
             return None
-        parts = [(one.get("count", 1), one["template"]) for one in spec["podSets"]]
+        parts = pod_sets(item)
         name, local = owner(item) or name, str(spec.get("queueName") or "")
     elif "tasks" in spec:
         phase = str((status.get("state") or {}).get("phase", "Pending"))
@@ -350,7 +350,7 @@ def without_pods(
         if not spec.get("suspend") or status.get("completionTime"):
             return None
         parts = [(spec.get("parallelism", 1), spec["template"])]
-    if not any(count and price_pod(template["spec"])[0] for count, template in parts):
+    if not asks_cards(parts):
         return None
     space = str(meta.get("namespace", "default"))
     name = f"{space}/{name}"
@@ -368,6 +368,17 @@ def without_pods(
         minutes=None if limit is None else float(limit) / 60,
         leaf="one" if leaf_wanted({"metadata": first.get("metadata") or {}}) else "prefer",
     )
+
+
+def pod_sets(workload: Object) -> list[tuple[int, Mapping[str, Any]]]:
+    """(count, template) of a Workload's pods."""
+    sets = workload["spec"].get("podSets") or ()
+    return [(one.get("count", 1), one["template"]) for one in sets]
+
+
+def asks_cards(parts: Iterable[tuple[int, Mapping[str, Any]]]) -> bool:
+    """Whether a pod of these (count, template) asks for a card or a share of one."""
+    return any(count and price_pod(template["spec"])[0] for count, template in parts)
 
 
 def condition(item: Object, kind: str) -> Mapping[str, Any]:

@@ -30,14 +30,21 @@ def _forward(
     return (output.to(dtype), maximum, total, inputs.query.new_empty(0)), dropout
 
 
+def _forward_with_seeds(
+    given: ReferenceArguments,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:
+    outputs, dropout = _forward(
+        given, mask=given.dropout_mask, seed=given.seed, offset=given.offset
+    )
+    return (*outputs, dropout.seed, dropout.offset, dropout.length)
+
+
 @reference("npu_fusion_attention", source=SOURCE)
 def npu_fusion_attention(
     given: ReferenceArguments,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:
     """Attention, softmax maximum and sum, an unused tensor, and dropout's seed, offset, length."""
-    drawn = {"mask": given.dropout_mask, "seed": given.seed, "offset": given.offset}
-    outputs, dropout = _forward(given, **drawn)
-    return (*outputs, dropout.seed, dropout.offset, dropout.length)
+    return _forward_with_seeds(given)
 
 
 @reference("npu_fusion_attention_v2", source=SOURCE)
@@ -45,9 +52,7 @@ def npu_fusion_attention_v2(
     given: ReferenceArguments,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:
     """As npu_fusion_attention, with rope parts and four ways to make the pse."""
-    drawn = {"mask": given.dropout_mask, "seed": given.seed, "offset": given.offset}
-    outputs, dropout = _forward(given, **drawn)
-    return (*outputs, dropout.seed, dropout.offset, dropout.length)
+    return _forward_with_seeds(given)
 
 
 @reference("npu_fusion_attention_v3", source=SOURCE)
