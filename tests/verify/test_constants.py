@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from joymigrate.verify.constants import given_constants
 from joymigrate.verify.noise import Noise
@@ -38,3 +41,36 @@ def test_noise_moves_results_and_no_values_of_others() -> None:
         moved = x.exp()
     assert torch.equal(x, kept)
     assert not torch.equal(moved, kept.exp())
+
+
+class Kernels(TorchDispatchMode):
+    """Notes for each convolution whether oneDNN may compute it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, bool]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "convolution" in str(func):
+            name = str(func).split(".")[1]
+            self.seen.append((name, mkldnn_allowed()))
+        return func(*args, **(kwargs or {}))
+
+
+def mkldnn_allowed() -> bool:
+    """Whether oneDNN is on at this moment."""
+    return bool(torch._C._get_mkldnn_enabled())
+
+
+def test_convolutions_of_the_noisy_backend_are_not_those_of_onednn() -> None:
+    """oneDNN adds up the gradient of a bias in one row: it is 80 units off where torch's own is one
+    off, and so is every other machine's."""
+    convolution = torch.nn.Conv2d(3, 4, 3)
+    with Kernels() as kernels, Noise(1.0):
+        convolution(torch.randn(2, 3, 8, 8)).sum().backward()
+        convolution.bfloat16()(torch.randn(2, 3, 8, 8, dtype=torch.bfloat16))
+    forward, backward, narrow = kernels.seen
+    assert forward == ("convolution", False)
+    assert backward == ("convolution_backward", False)
+    assert narrow == ("convolution", True)
+    assert mkldnn_allowed()
