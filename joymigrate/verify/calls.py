@@ -179,10 +179,12 @@ def line_near(calls: Sequence[Call], at: int) -> str:
     return str(calls[min(at, len(calls) - 1)][2])
 
 
-def cause_of(ours: Sequence[Call] | None, theirs: Sequence[Call] | None) -> OtherCall | None:
+def cause_of(
+    ours: Sequence[Call] | None, theirs: Sequence[Call] | None, most: int = MOST
+) -> OtherCall | None:
     """The difference that is the cause of a wrong value; None where the calls are the same, or
-    differ in so many places that none of them can be told to be it."""
+    differ in more than `most` places, of which none can be told to be it."""
     if ours is None or theirs is None:
         return None
     found = differences(ours, theirs)
-    return found[0] if 0 < len({one.lines for one in found}) <= MOST else None
+    return found[0] if 0 < len({one.lines for one in found}) <= most else None

@@ -112,6 +112,16 @@ def test_the_changed_part_of_an_update_is_named(
     assert words in str(found.words)
 
 
+def test_another_class_is_the_cause_where_its_code_differs_in_more_than_one_place() -> None:
+    """A package's own AdamW makes other calls throughout: none of them is the one."""
+    ours = {**recorded(torch.optim.Adam, {"lr": 1e-2}), "module": "torch.optim.adam"}
+    made = recorded(own_adam(correct=False, names=("one", "two")), {})
+    found = cause_of_update(ours, {**made, "module": "vendor.optim"})
+    assert found is not None
+    assert (found.name, found.by) == ("another class", "fact")
+    assert "vendor.optim.Adam, torch.optim.adam.Adam in the baseline" in str(found.words)
+
+
 def test_an_update_that_is_the_same_has_no_cause() -> None:
     assert cause_of_update(recorded(torch.optim.SGD, SGD), recorded(torch.optim.SGD, SGD)) is None
     late = cause_of_update(recorded(torch.optim.SGD, {"lr": 1e-2}), recorded(Late, {"lr": 1e-2}))
