@@ -297,7 +297,7 @@ def write_reports(journey: Journey, report: Path | None, ci: Path | None) -> Pat
     """Write the page, and what a pull request wants; returns where the page lies."""
     from joymigrate.journey.model import to_json
     from joymigrate.report import journey_html, journey_text
-    from joymigrate.report.renderers.markdown import shorten
+    from joymigrate.report.renderers.md import shorten
 
     document = to_json(journey)
     target = (report or journey.folder / "report.html").resolve()

@@ -10,7 +10,7 @@ from joymigrate.language import Language, bracket
 from joymigrate.lookup import Described, Statement
 from joymigrate.lookup.rewrite_lookup import STYLES
 from joymigrate.report.fields import fields
-from joymigrate.report.renderers.markdown import escape
+from joymigrate.report.renderers.md import escape
 from joymigrate.report.rules import RuleExplanation, sentence
 
 SCHEMA = "joymigrate.names/1"

@@ -14,7 +14,7 @@ from joymigrate.chips import Chip
 from joymigrate.language import Language, bracket
 from joymigrate.ledger import Ledger, Step
 from joymigrate.ledger.ledger import StepState
-from joymigrate.report.renderers.markdown import escape
+from joymigrate.report.renderers.md import escape
 from joymigrate.rewrite.rules import load
 
 MOST = 12  # rows of one table

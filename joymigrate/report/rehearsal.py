@@ -13,7 +13,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.report.github import data, value
-from joymigrate.report.renderers.markdown import draw_table, escape
+from joymigrate.report.renderers.md import draw_table, escape
 
 SCHEMA = "joymigrate.rehearsal/1"
 FORMATS = ("github", "md", "text")

@@ -19,7 +19,7 @@ from joymigrate.language import HAN, Language, traits
 from joymigrate.model import Case, Rule, Style, Tier
 from joymigrate.report.fields import fields
 from joymigrate.report.labels import Labels
-from joymigrate.report.renderers.markdown import draw_in_table, escape, longest_run
+from joymigrate.report.renderers.md import draw_in_table, escape, longest_run
 from joymigrate.rewrite import cases, rules
 from joymigrate.rewrite.context import Context
 

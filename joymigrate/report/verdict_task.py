@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from joymigrate.language import Text, columns, tell
 from joymigrate.report.blocks import Badge, Cell, Picture, TableBlock
 from joymigrate.report.html.plots import interval_plot
-from joymigrate.report.renderers.words import plain
+from joymigrate.report.renderers._words import plain
 from joymigrate.report.verdict_parts import VerdictPart, VerdictTable
 from joymigrate.report.verdict_words import TONES, figure, percent
 

@@ -16,7 +16,7 @@ import pytest
 from joymigrate.cli.migrate import MOST_COMMENT
 from joymigrate.report.journey_sarif import merge
 from joymigrate.report.journey_text import junit, markdown
-from joymigrate.report.renderers.markdown import shorten
+from joymigrate.report.renderers.md import shorten
 from tests.report.sarif_schema import LOG
 
 REPOSITORY = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from joymigrate.model import Tier
-from joymigrate.report.renderers import markdown
+from joymigrate.report.renderers import md
 from tests.report.build import result_of, shown, site, write
 
 
@@ -94,8 +94,8 @@ def test_code_with_backticks_gets_a_longer_fence(tmp_path: Path) -> None:
 
 
 def test_an_odd_backtick_does_not_swallow_the_rest() -> None:
-    assert markdown.escape("a ` b <c>") == "a ' b &lt;c&gt;"
-    assert markdown.escape("`<a>` *b*") == "`<a>` \\*b\\*"
+    assert md.escape("a ` b <c>") == "a ' b &lt;c&gt;"
+    assert md.escape("`<a>` *b*") == "`<a>` \\*b\\*"
 
 
 def test_a_path_is_no_markup(tmp_path: Path) -> None:

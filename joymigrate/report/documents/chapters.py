@@ -9,7 +9,7 @@ from typing import Any
 from joymigrate.report.blocks import Block, Cell, Chapter, TableBlock, TileRow, facts
 from joymigrate.report.documents.view import DocumentView
 from joymigrate.report.html.page import Tile
-from joymigrate.report.renderers.words import plain
+from joymigrate.report.renderers._words import plain
 
 
 def chapters(document: Mapping[str, Any], view: DocumentView) -> list[Chapter]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from joymigrate.report.blocks import BlockDocument
-from joymigrate.report.renderers import html, markdown, text
+from joymigrate.report.renderers import html, md, text
 
 RENDERERS: Mapping[str, Callable[[BlockDocument], str]] = {
     "html": html.render,
-    "md": markdown.render,
+    "md": md.render,
     "text": text.render,
 }
 
@@ -20,5 +20,5 @@ def render(document: BlockDocument, form: str, most: int | None = None) -> str:
     Markdown of more than `most` characters is cut: it is a comment somewhere.
     """
     if form == "md":
-        return markdown.render(document, most)
+        return md.render(document, most)
     return RENDERERS[form](document)

@@ -32,7 +32,7 @@ from joymigrate.report.blocks import (
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Html, Page, Section
 from joymigrate.report.html.plots import beside
-from joymigrate.report.renderers.words import NUMBER, cut_rows
+from joymigrate.report.renderers._words import NUMBER, cut_rows
 
 MOST_ROWS = 20_000
 BLOCKS = ("<div", "<details")

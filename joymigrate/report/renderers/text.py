@@ -19,7 +19,7 @@ from joymigrate.report.blocks import (
     TableBlock,
     TileRow,
 )
-from joymigrate.report.renderers.words import cut_rows, plain
+from joymigrate.report.renderers._words import cut_rows, plain
 
 MOST_ROWS = 200
 WIDTH = 120  # columns of a terminal that a table may take before its rows become paragraphs

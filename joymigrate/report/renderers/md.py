@@ -26,7 +26,7 @@ from joymigrate.report.blocks import (
     TableBlock,
     TileRow,
 )
-from joymigrate.report.renderers.words import cut_rows, plain
+from joymigrate.report.renderers._words import cut_rows, plain
 
 MARKUP = re.compile(r"[\\*_\[\]#~]")
 CUT = "… The rest is left out here: it would be too long."
