@@ -20,9 +20,8 @@ from joymigrate.errors import Exit
 if TYPE_CHECKING:
     from joymigrate.report.blocks import BlockDocument
 
-# Every document has these: its own text, its JSON, and what the renderers make of its blocks.
-ALWAYS = ("text", "json", "md", "html")
-# What some kinds of documents have beside them; tables of `report.tables` are added.
+# What some kinds of documents have beside their own text, their JSON and what the renderers make of
+# their blocks; tables of `report.tables` are added.
 MORE: Mapping[str, tuple[str, ...]] = {
     "coverage": ("sarif", "junit", "trace"),
     "advice": ("sarif",),
@@ -88,20 +87,21 @@ def with_parameters(
 
 
 def pages(describe: Callable[[], BlockDocument]) -> dict[str, Callable[[], str]]:
-    """Markdown and a page of a document of blocks, for `Answer.own`."""
+    """A document of blocks in every format that a renderer has, but text, for `Answer.own`."""
     from joymigrate.report import renderers
 
     def draw(form: str) -> str:
         return renderers.render(describe(), form)
 
-    return {form: functools.partial(draw, form) for form in ("md", "html")}
+    return {form: functools.partial(draw, form) for form in renderers.DRAWN}
 
 
 def formats_of(noun: str) -> tuple[str, ...]:
     """The formats of one kind of document."""
-    from joymigrate.report import tables
+    from joymigrate.report import renderers, tables
 
-    return (*ALWAYS, *MORE.get(noun, ()), *(tables.FORMATS if noun in tables.ROWS else ()))
+    rows = tables.FORMATS if noun in tables.ROWS else ()
+    return ("text", "json", *renderers.DRAWN, *MORE.get(noun, ()), *rows)
 
 
 def check_format(form: str, noun: str) -> str:

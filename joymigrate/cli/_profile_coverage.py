@@ -203,6 +203,7 @@ def mark_recording(traces: list[Trace], oplist: OpList) -> str:
 def render(coverage: Coverage, form: str) -> str:
     """The result in one of the formats."""
     from joymigrate.report import coverage as report
+    from joymigrate.report import renderers
 
     if form == "json":
         return report.json_text(coverage)
@@ -214,8 +215,8 @@ def render(coverage: Coverage, form: str) -> str:
         from joymigrate.report import junit
 
         return junit.render(coverage)
-    if form in ("html", "md"):
-        from joymigrate.report import coverage_document, renderers
+    if form in renderers.DRAWN:
+        from joymigrate.report import coverage_document
 
         return renderers.render(coverage_document.describe(coverage), form)
     return report.text(coverage)

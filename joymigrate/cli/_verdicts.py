@@ -18,13 +18,14 @@ from joymigrate.cli._language import language_of
 from joymigrate.cli._output import emit, one_of, talk
 from joymigrate.errors import Exit
 from joymigrate.language import Language, speaking, with_texts
+from joymigrate.report import renderers
 
 if TYPE_CHECKING:
     from joymigrate.ledger import Subject
     from joymigrate.verify.gate import TargetOrigin
     from joymigrate.verify.model import Verdict
 
-FORMATS = ("text", "json", "md", "html")
+FORMATS = ("text", "json", *renderers.DRAWN)
 GRADES = ("documented", "rehearsed", "measured")
 
 GRADE = typer.Option(
@@ -149,7 +150,7 @@ def render_verdict(document: Mapping[str, Any], form: str, *, verbose: bool = Fa
     if form != "text":
         import time
 
-        from joymigrate.report import renderers, verdict
+        from joymigrate.report import verdict
 
         when = time.strftime("%Y-%m-%d %H:%M") if form == "html" else ""
         return renderers.render(verdict.describe(document, when=when), form)

@@ -18,8 +18,8 @@ from joymigrate.errors import Exit, JoyError
 if TYPE_CHECKING:
     from joymigrate.report.documents import Opened
 
-FORMATS = ("html", "md", "text", "sarif", "github", "csv")
 ENDINGS = {".md": "md", ".txt": "text", ".sarif": "sarif", ".sarif.json": "sarif", ".csv": "csv"}
+OF_SCANS = ("sarif", "github", "csv")  # beside what the renderers draw
 JOURNEY, SCAN, REHEARSAL = (f"joymigrate.{noun}/1" for noun in ("journey", "scan", "rehearsal"))
 VERDICT = "joymigrate.verdict/1"
 
@@ -74,10 +74,10 @@ def command(
     `report repro FINDING` writes a short script that shows a finding of the chip-day kit.
     """
     from joymigrate.cli import _report_live
-    from joymigrate.report import documents, rehearsal
+    from joymigrate.report import documents, rehearsal, renderers
 
     format = format or format_of(output)
-    one_of(format, FORMATS, "--format")
+    one_of(format, (*renderers.FORMATS, *OF_SCANS), "--format")
     lang = language_of(lang)
     if finding is not None:
         return write_repro(file, finding, score, output)
@@ -146,18 +146,18 @@ def render(opened: Opened, file: Path, root: Path | None, view: ScanView) -> str
     """A document in a format: with the page of its own where there is one, else as tables."""
     from joymigrate.cli import _report_live, _verdicts
     from joymigrate.language import Language, speaking
-    from joymigrate.report import documents, rehearsal
+    from joymigrate.report import documents, rehearsal, renderers
 
     document, format = dict(opened.document), view.format
     if opened.view.schema == SCAN:
         return scan(document, file, root, view)
-    if opened.view.schema == REHEARSAL and format == "html":
-        from joymigrate.report import rehearsal_document, renderers
+    if opened.view.schema == REHEARSAL and format in rehearsal.FORMATS:
+        return rehearsal.render(document, format, root or Path.cwd())
+    if opened.view.schema == REHEARSAL and format in renderers.DRAWN:
+        from joymigrate.report import rehearsal_document
 
         with speaking(Language(view.lang, document.get("texts"))):
             return renderers.render(rehearsal_document.describe(document), format)
-    if opened.view.schema == REHEARSAL and format in rehearsal.FORMATS:
-        return rehearsal.render(document, format, root or Path.cwd())
     one_of(format, documents.FORMATS, f"--format of {opened.view.schema}")
     if opened.view.schema == JOURNEY:
         folder = file.resolve().parent

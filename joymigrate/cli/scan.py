@@ -27,6 +27,7 @@ from joymigrate.cli._scanning import (
 from joymigrate.cli._why import explain_place
 from joymigrate.errors import Exit, JoyError
 from joymigrate.language import Language, speaking
+from joymigrate.report import renderers
 
 if TYPE_CHECKING:
     from joymigrate.config import Config
@@ -35,9 +36,9 @@ if TYPE_CHECKING:
 
 WANTS = {"program:git": "--diff BASE"}
 
-FORMATS = ("text", "json", "sarif", "github", "md", "html", "csv")
+FORMATS = ("text", "json", "sarif", "github", *renderers.DRAWN, "csv")
 ALSO = {".json": "json", ".sarif": "sarif", ".md": "md", ".html": "html", ".csv": "csv"}
-PORTFOLIO_FORMATS = ("text", "json", "md", "html")
+PORTFOLIO_FORMATS = ("text", "json", *renderers.DRAWN)
 
 
 @spread
@@ -191,7 +192,7 @@ def render(
     result: ScanResult, view: ScanView, terminal: bool, texts: Mapping[str, Any] | None = None
 ) -> str:
     """The result in its format and language; `texts` come with a JSON document."""
-    from joymigrate.report import csv, github, json_, renderers, sarif, scan_document, text
+    from joymigrate.report import csv, github, json_, sarif, scan_document, text
     from joymigrate.report.result import translate
 
     result = translate(result, Language(view.lang, texts))
@@ -199,7 +200,7 @@ def render(
         color = view.output is None and use_color(sys.stdout)
         summary = terminal and not view.quiet
         return text.render(result, terminal=terminal, color=color, summary=summary)
-    if view.format in ("md", "html"):
+    if view.format in renderers.DRAWN:
         with speaking(Language(view.lang)):
             document = scan_document.describe(result, now())
             return renderers.render(document, view.format, most=scan_document.MOST)

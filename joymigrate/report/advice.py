@@ -40,7 +40,7 @@ STRUCTURAL = (
 
 def render(form: str, advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
     """The advice in one of its formats."""
-    if form in ("html", "md"):
+    if form in renderers.DRAWN:
         return renderers.render(describe(advice, chip, traces), form)
     writers = {"text": text, "json": json_text, "sarif": sarif}
     return writers[form](advice, chip, traces)

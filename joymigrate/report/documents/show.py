@@ -5,9 +5,9 @@ from __future__ import annotations
 from joymigrate.report.blocks import BlockDocument
 from joymigrate.report.documents.chapters import chapters
 from joymigrate.report.documents.document_files import Opened
-from joymigrate.report.renderers import RENDERERS, render
+from joymigrate.report.renderers import FORMATS, render
 
-FORMATS = tuple(RENDERERS)
+__all__ = ["FORMATS", "show"]
 
 
 def show(opened: Opened, format: str) -> str:
