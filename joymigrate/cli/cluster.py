@@ -136,6 +136,42 @@ def simulate(
     return Answer(data, report.simulations(results), own=own)
 
 
+@app.command("what-if")
+@answers("what-if")
+def what_if(
+    trace: Path = typer.Option(..., "--trace", help="What a cluster has recorded."),
+    trace_format: str = typer.Option("sacct", "--trace-format", help="sacct, kubernetes or log."),
+    change: Path = typer.Option(..., "--change", help="The queues as they might be."),
+    inventory: Path | None = typer.Option(
+        None, "--inventory", help="Nodes and cards, where the record does not say them."
+    ),
+    jobs: Path | None = typer.Option(
+        None, "--queues", help="The queues as they were, where the record does not say them."
+    ),
+    policy: str = typer.Option("topology", "--policy", help="Placement policy."),
+    within: float = typer.Option(
+        10.0, "--within", help="Minutes that a replayed start may be off.", min=0
+    ),
+) -> Answer:
+    """Play a recorded past again under other queues: which team waits how much less or more."""
+    from joymigrate.report import cluster as report
+    from joymigrate.run.cluster import inventory as nodes
+    from joymigrate.run.cluster import jobs as work
+    from joymigrate.run.cluster import traces
+    from joymigrate.run.cluster import what_if as machine
+
+    record = traces.read(trace, trace_format)
+    if jobs is not None:
+        was = work.load_queues(jobs)
+        weights = tuple(was.weights.items())
+        record = dataclasses.replace(record, queues=was.queues, weights=weights)
+    cluster = record.inventory if inventory is None else nodes.load(inventory)
+    if cluster is None:
+        raise JoyError(f"a record of {trace_format} says no nodes", help="give --inventory FILE")
+    data = machine.ask(record, cluster, work.load_queues(change), policy, within)
+    return Answer(data, report.what_if(data))
+
+
 @app.command("detect")
 def detect(
     records: Path | None = typer.Option(

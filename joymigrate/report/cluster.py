@@ -73,6 +73,49 @@ def reasons(unplaced: Sequence[Mapping[str, str]]) -> list[str]:
     return ["", "Never placed under the first policy:", *lines] if lines else []
 
 
+TEAM_COLUMNS = (
+    ("team", "team"),
+    ("jobs", "jobs"),
+    ("waited min", "recorded_min"),
+    ("replayed", "replayed_min"),
+    ("changed", "changed_min"),
+    ("error: median", "error_median_min"),
+    ("95 %", "error_p95_min"),
+    ("mean", "error_mean_min"),
+    ("near %", "within_pct"),
+)
+
+
+def what_if(data: Mapping[str, Any]) -> str:
+    """The replay's error on the past by team, then what the change does to each of them."""
+    rows = [[title for title, _ in TEAM_COLUMNS]]
+    lines = []
+    for team in data["teams"]:
+        values = [team[key] for _, key in TEAM_COLUMNS]
+        rows.append(
+            [f"{v:.1f}" if isinstance(v, float) else "-" if v is None else str(v) for v in values]
+        )
+        name, change = team["team"], team["difference_min"]
+        if change is None:
+            lines.append(f"{name}: no difference is said: {team['unsaid']}")
+        else:
+            more = "more" if change > 0 else "less"
+            lines.append(f"{name}: waits {abs(change):.1f} minutes {more} on average")
+        before, after = team["not_started"]
+        if before != after:
+            lines.append(f"  {after} of its jobs don't start in the record's time, {before} before")
+    lost = data["never_fit"]
+    lines += [
+        f"{one['job']} ({one['queue']}) never fits: {one['reason']}" for one in lost[:WAITING_SHOWN]
+    ]
+    lines += [f"{len(lost) - WAITING_SHOWN} more never fit"] if len(lost) > WAITING_SHOWN else []
+    lines += [f"note: {text}" for text in data["notes"]]
+    near = (
+        f"near: started within {data['within_min']:g} minutes of the record; order {data['order']}"
+    )
+    return f"{align(rows)}{near}\n\n" + "".join(f"{line}\n" for line in lines)
+
+
 def manifest_document(found: ManifestCheck) -> dict[str, Any]:
     """Problems of manifests as plain data (schema `joymigrate.manifests/1`)."""
     return {

@@ -17,7 +17,15 @@ import numpy as np
 from joymigrate.run.cluster import policies
 from joymigrate.run.cluster.demand import typical
 from joymigrate.run.cluster.entries import ClusterSettings
-from joymigrate.run.cluster.events import ClusterTick, Ended, Event, Evict, Start, Submitted
+from joymigrate.run.cluster.events import (
+    Cancelled,
+    ClusterTick,
+    Ended,
+    Event,
+    Evict,
+    Start,
+    Submitted,
+)
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.queues import Queue
 from joymigrate.run.cluster.scheduler import Scheduler
@@ -43,6 +51,7 @@ class SimulationCounts:
     lost_card_h: float = 0.0
     resizes: int = 0
     finished: dict[str, float] = field(default_factory=dict)  # when, in seconds
+    never: dict[str, str] = field(default_factory=dict)  # jobs that can never start, and why
     by_queue: dict[str, list[float]] = field(default_factory=dict)
 
 
@@ -87,9 +96,8 @@ def simulate(
         dict(trace.weights),
         settings or ClusterSettings(),
     )
-    return SimulationRun(scheduler, shuffle_jobs(trace, seed), checkpoint_minutes).play(
-        policy, seed, demand
-    )
+    run = SimulationRun(scheduler, shuffle_jobs(trace, seed), checkpoint_minutes, trace.events)
+    return run.play(policy, seed, demand)
 
 
 def shuffle_jobs(trace: JobTrace, seed: int) -> list[Arrival]:
@@ -110,10 +118,15 @@ class SimulationRun:
     """One simulation in progress: the queue of events and what is known about running jobs."""
 
     def __init__(
-        self, scheduler: Scheduler, arrivals: list[Arrival], checkpoint_minutes: float | None
+        self,
+        scheduler: Scheduler,
+        arrivals: list[Arrival],
+        checkpoint_minutes: float | None,
+        beside: Sequence[Event] = (),
     ) -> None:
         self.scheduler = scheduler
         self.arrivals = arrivals
+        self.beside = beside  # what else happens, by time
         self.checkpoint_s = None if checkpoint_minutes is None else checkpoint_minutes * 60
         self.tally = SimulationCounts()
         self.left = {arrival.job.name: run_time(arrival) for arrival in arrivals}
@@ -135,8 +148,9 @@ class SimulationRun:
             self.samples.until(at)
             now = at
             for event in events:
-                if isinstance(event, Ended):
-                    self.samples.change(self.job_of[event.job], -1)
+                if isinstance(event, Ended | Cancelled):
+                    if isinstance(event, Ended) or event.job in self.started:
+                        self.samples.change(self.job_of[event.job], -1)
                     self.tally.finished[event.job] = at
             began = time.perf_counter()
             actions = self.scheduler.on_all(events)
@@ -169,11 +183,11 @@ class SimulationRun:
 
     def _batches(self) -> Iterator[tuple[float, list[Event]]]:
         """Events of one moment together, ends before arrivals."""
-        number = 0
-        while number < len(self.arrivals) or self.ends:
+        number = other = 0
+        while number < len(self.arrivals) or self.ends or other < len(self.beside):
             next_end = self.ends[0][0] if self.ends else float("inf")
             next_in = self.arrivals[number].at if number < len(self.arrivals) else float("inf")
-            at = min(next_end, next_in)
+            at = min(next_end, next_in, *(event.at for event in self.beside[other : other + 1]))
             if at == float("inf"):
                 return  # only jobs without an end are left
             events: list[Event] = []
@@ -186,6 +200,11 @@ class SimulationRun:
             while number < len(self.arrivals) and self.arrivals[number].at <= at:
                 events.append(Submitted(self.arrivals[number].job, at))
                 number += 1
+            while other < len(self.beside) and self.beside[other].at <= at:
+                event = self.beside[other]
+                if not isinstance(event, Cancelled) or self.scheduler.entry(event.job):
+                    events.append(event)
+                other += 1
             if events:
                 yield at, events
             elif self.scheduler.waiting:
@@ -201,7 +220,7 @@ class SimulationRun:
                 self._stop(action, now)
                 if action.resize:
                     continue
-                self.tally.useless_evictions += action.by not in started
+                self.tally.useless_evictions += action.by not in {*started, ""}
                 if action.by not in claims:
                     claims.add(action.by)
                     run = self.scheduler.running.get(action.by)
@@ -250,8 +269,9 @@ class SimulationRun:
     def _unplaced(self) -> tuple[tuple[str, str], ...]:
         scheduler = self.scheduler
         names = [*scheduler.refused, *scheduler.waiting, *scheduler.gate.entries]
-        found = ((name, self.scheduler.why(name)) for name in names)
-        return tuple((name, refusal.reason) for name, refusal in found if refusal is not None)
+        found = [(name, why) for name in names if (why := self.scheduler.why(name)) is not None]
+        self.tally.never = {name: why.reason for name, why in found if why.permanent}
+        return tuple((name, why.reason) for name, why in found)
 
     def _fairness(self) -> float:
         """Jain's index over the queues' mean speed: run time / (run time + wait); 1 is equal."""

@@ -404,7 +404,9 @@ class Controller(ControllerQueries):
         facts = [fact("node gone", data={"node": name}) for name in gone]
         facts += [
             fact("node came", data={"node": node.name, "id": self.ids[node.name],
-                                    "kind": node.kind.name, "cards": node.cards})
+                                    "kind": node.kind.name, "cards": node.cards,
+                                    "leaf": node.leaf, "spine": node.spine,
+                                    "superpod": node.superpod, "model": node.model})
             for node in came
         ]  # fmt: skip
         self._write(facts)

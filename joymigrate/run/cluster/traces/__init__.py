@@ -7,27 +7,40 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.run.cluster.events import Event
+from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.queues import Queue
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One job of a trace: when it arrives and how long it runs, in seconds."""
+    """One job of a trace: when it arrives and how long it runs, in seconds.
+
+    `waited`: how long it really did before it started, where the trace is a record that says so.
+    """
 
     job: GangJob
     at: float
     seconds: float
+    waited: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class JobTrace:
-    """A trace in order of arrival. `undated`: it has no times, only requests."""
+    """A trace in order of arrival. `undated`: it has no times, only requests.
+
+    A record of a cluster also says its nodes, what else happened (`events` by time: nodes that went
+    and came, jobs that were taken back), and in `notes` what is not in it.
+    """
 
     arrivals: tuple[Arrival, ...]
     queues: tuple[Queue, ...] = ()
     weights: tuple[tuple[str, float], ...] = ()
     undated: bool = False
+    inventory: Inventory | None = None
+    events: tuple[Event, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def names() -> list[str]:
