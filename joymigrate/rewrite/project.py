@@ -157,6 +157,8 @@ def scan(
         ways = solve.ways_of(findings, held)
         findings = solve.apply_decisions(findings, held)
     findings = findings if style is Style.SHIM else doubt_alone(findings)
+    # An import that nothing needs any more is no site.
+    findings = [each for each in findings if each.rule != "JM001" or each.edits]
     findings.sort(key=lambda f: (f.path, f.cell or 0, f.line, f.column, f.rule))
     return Scan(
         root=root,

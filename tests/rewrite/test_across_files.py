@@ -123,3 +123,12 @@ def test_choices_keep_the_origins_name_on_a_machine_without_accelerator(tmp_path
     move(tmp_path, Style.AGNOSTIC)
     after = (tmp_path / "pkg/dev.py").read_text()
     assert 'default=jm.device_type(), choices=["cuda", "npu", "cpu"]' in after
+
+
+def test_a_package_that_serves_the_chip_by_itself_has_no_import_as_a_site(tmp_path: Path) -> None:
+    package = tmp_path / "fastchat"
+    package.mkdir()
+    (package / "__init__.py").write_text('__version__ = "0.2.36"\n')
+    (package / "a.py").write_text("import torch\ntorch.cuda.empty_cache()\n")
+    found = move(tmp_path)
+    assert [(each.rule, each.tier.value) for each in found.findings] == [("JM101", "report")]

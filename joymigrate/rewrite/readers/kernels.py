@@ -150,22 +150,29 @@ class KernelUse:
 def relate(findings: Iterable[Finding], python: Mapping[str, str]) -> list[Finding]:
     """The findings with the callers of bound operators added to their reasons.
 
-    `python` maps the project's Python files to their texts.
+    `python` maps the project's Python files to their texts. Of the operators of a file that no
+    Python file calls the first one names the others, which have no finding of their own.
     """
     found = list(findings)
     names = {each.before for each in found if is_bound(each)}
     calls = callers(names, python) if names else {}
-    return [
-        replace(
-            each,
-            reason=Text.join(
-                "; ", (each.reason or "", describe_callers(calls.get(each.before, [])))
-            ),
-        )
-        if is_bound(each)
-        else each
-        for each in found
-    ]
+    idle: dict[str, list[Finding]] = defaultdict(list)
+    for each in found:
+        if is_bound(each) and not calls.get(each.before):
+            idle[each.path].append(each)
+    done = []
+    for each in found:
+        others = idle[each.path] if is_bound(each) else []
+        if each in others[1:]:
+            continue
+        if is_bound(each):
+            said: list[str] = [each.reason or "", describe_callers(calls.get(each.before, []))]
+            if each in others and len(others) > 1:
+                named = ", ".join(other.before for other in others[1:])
+                said.append(Text("nor of {names}, bound here as well", names=named))
+            each = replace(each, reason=Text.join("; ", said))
+        done.append(each)
+    return done
 
 
 def is_bound(finding: Finding) -> bool:

@@ -133,3 +133,10 @@ def test_callers_are_found_behind_compiled_modules_and_variables() -> None:
         "forward": ["ops/b.py:2"],
         "twist": ["ops/c.py:3"],
     }
+
+
+def test_operators_that_nobody_calls_are_one_row() -> None:
+    binding = 'PYBIND11_MODULE(ops_ext, m) { m.def("bend", &bend); m.def("coil", &coil); }\n'
+    reasons = {f.before: str(f.reason) for f in relate(found("bind.cu", binding), PYTHON)}
+    assert "coil" not in reasons
+    assert reasons["bend"].endswith("Python files; nor of coil, bound here as well")
