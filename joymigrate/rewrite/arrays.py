@@ -35,9 +35,7 @@ def is_array(module: Module, node: ast.expr) -> bool:
         return False
     if is_host(module, node) or goes_into_numpy(module, node):
         return True
-    function = module.names.enclosing(node, FUNCTIONS)
-    if function is None:
-        return False
+    function = module.names.enclosing(node, FUNCTIONS) or module.tree
     named = node.value if isinstance(node, ast.Subscript) else None
     if isinstance(named, ast.Name) and has_columns(function, named.id):
         return True

@@ -254,6 +254,8 @@ def through_import(module: Module, node: ast.expr, to: str) -> str | None:
 
 def move(module: Module, node: ast.expr, name: str, advice: NameAdvice) -> Finding | None:
     """The finding for a name outside the module that the target has elsewhere."""
+    if advice.keeps and advice.tier is Tier.SAFE:
+        return None  # it does nothing there, and no harm
     rule = moved_rule(name)
     guard = module.guarded(node)
     if guard is not None:
