@@ -1,7 +1,8 @@
-"""Command lines inside of one string: `"python train.py --device cuda".split()`.
+"""Command lines inside of one string: `"CUDA_VISIBLE_DEVICES=0 python train.py --device cuda"`.
 
-Only options that are a device or a backend by their name are looked at, and only in strings that
-run a program or begin with an option. In the agnostic style they are reported.
+Of options only those that are a device or a backend by their name are looked at, and only in
+strings that run a program or begin with an option. In the agnostic style they are reported.
+Variables are set in front of a program, or in what a call hands to the shell.
 """
 
 from __future__ import annotations
@@ -10,22 +11,89 @@ import ast
 import re
 from collections.abc import Iterator
 
+from joymigrate.chips import NameAdvice
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite.codemods.device_names import need
+from joymigrate.rewrite.codemods.environment import set_beside
+from joymigrate.rewrite.codemods.patterns import in_runner
 from joymigrate.rewrite.device_places import SHOWN, TALK
 from joymigrate.rewrite.expressions import called_name
 from joymigrate.rewrite.flow_sinks import DEVICE
 from joymigrate.rewrite.module import Module
+from joymigrate.rewrite.readers._migration_map import migration_map
 
 PROGRAM = re.compile(
     r"\b(?:python[\d.]*|torchrun|accelerate|deepspeed)\b|\.py\b|\{\w+\.executable\}"
 )
 
+CARDS = re.compile(r"(?:\d+|\{[^{}]*\})(?:,(?:\d+|\{[^{}]*\}))*")
 UNKNOWN = "an option of a command line in a string; whether it takes a device is not visible here"
 
 
+VARIABLE = re.compile(r"(?<![\w$./{-])(?P<name>[A-Z][A-Z0-9_]+)=(?!=)(?P<value>[\w{}.,:\[\]-]*)")
+READER = "inside text whose reader is not known"
+UNREADABLE = "the value is not a list of card numbers"
+
+
 def find(module: Module) -> Iterator[Finding]:
-    """Findings for values of options in strings that are command lines."""
+    """Findings for variables and values of options in strings that are command lines."""
+    yield from find_variables(module)
+    yield from find_options(module)
+
+
+def find_variables(module: Module) -> Iterator[Finding]:
+    """Variables of the origin that a command line sets."""
+    text, known = module.source.text, migration_map(module.context)
+    if not any(known.variable(match["name"]) for match in VARIABLE.finditer(text)):
+        return
+    for node in (*module.names.nodes[ast.Constant], *module.names.nodes[ast.JoinedStr]):
+        run = in_runner(module, node)
+        if not (run and is_text(module, node)) and not is_command(module, node, VARIABLE):
+            continue
+        if not run and not PROGRAM.search(module.text(node)):
+            continue
+        for match in VARIABLE.finditer(text, *module.span(node)):
+            advice = known.variable(match["name"])
+            told = advice is not None and f"{advice[1].to}=" in module.text(node)
+            if advice is not None and not told:
+                yield variable(module, node, match, *advice, READER if not run else None)
+
+
+def variable(
+    module: Module,
+    node: ast.expr,
+    match: re.Match[str],
+    rule: str,
+    advice: NameAdvice,
+    reason: str | None,
+) -> Finding:
+    """One variable that a command line sets: under the target's name, or under both."""
+    span, to = match.span("name"), advice.to
+    guard = module.guarded(node) or (set_beside(module, to) if to else advice.note)
+    if guard is None and to == match["name"]:
+        guard = advice.note or "the name stays as it is"
+    if guard or to is None or advice.tier is Tier.REPORT:
+        return module.find(rule, span, tier=Tier.REPORT, reason=guard or advice.note or None)
+    if rule == "JM170" and not CARDS.fullmatch(match["value"]):
+        reason = UNREADABLE
+    if module.context.style is Style.AGNOSTIC:
+        span, end = match.span(), match.end()
+        edits = [(end, end, f" {to}={match['value']}")]
+    else:
+        edits = [(*span, to)]
+    tier = Tier.UNSAFE if reason else advice.tier
+    return module.find(rule, span, edits=edits, tier=tier, reason=reason or advice.note or None)
+
+
+def is_text(module: Module, node: ast.expr) -> bool:
+    """Whether a node is a text by itself and no part of a longer one."""
+    parent = getattr(node, "parent", None)
+    known = isinstance(node, ast.JoinedStr) or isinstance(getattr(node, "value", None), str)
+    return known and not isinstance(parent, (ast.JoinedStr, ast.Expr))
+
+
+def find_options(module: Module) -> Iterator[Finding]:
+    """Devices and backends that options of a command line name."""
     words = module.vocabulary
     if words.same_device or "--" not in module.source.text:
         return

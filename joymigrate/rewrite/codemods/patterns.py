@@ -6,6 +6,7 @@ A rule's `match` items may have:
   imports: modules, with everything below them
   methods: method names called on some value (`x.double()`), optionally `unless_args: true`
   keywords: {name: [values]} of any call
+  options: {dotted name: [keywords]} of a call of that name, unless they are False or None
   attributes: names of attributes of any value
   strings: whole strings, wherever they stand
 """
@@ -46,6 +47,7 @@ class Patterns:
     imports: dict[str, str] = field(default_factory=dict)
     methods: dict[str, str] = field(default_factory=dict)
     keywords: dict[tuple[str, str], str] = field(default_factory=dict)
+    options: dict[tuple[str, str], str] = field(default_factory=dict)
     strings: dict[str, str] = field(default_factory=dict)
     attributes: dict[str, str] = field(default_factory=dict)
     packages: set[str] = field(default_factory=set)  # the first words of all names
@@ -62,6 +64,7 @@ def patterns(context: Context) -> Patterns:
     named = (*found.names, *found.prefixes)
     found.packages.update(name.partition(".")[0] for name in named)
     found.arguments.update(name for name, _ in found.keywords)
+    found.arguments.update(option for _, option in found.options)
     found.arguments.update(name.partition("=")[0] for name in context.chip.attributes())
     return found
 
@@ -79,6 +82,8 @@ def add(found: Patterns, rule: Rule, item: dict[str, Any]) -> None:
     found.methods.update(dict.fromkeys(item.get("methods", ()), rule.id))
     for keyword, values in (item.get("keywords") or {}).items():
         found.keywords.update({(keyword, str(value)): rule.id for value in values})
+    for name, options in (item.get("options") or {}).items():
+        found.options.update({(name, option): rule.id for option in options})
     found.strings.update(dict.fromkeys(item.get("strings", ()), rule.id))
     found.attributes.update(dict.fromkeys(item.get("attributes", ()), rule.id))
 
@@ -222,6 +227,8 @@ def match_call(module: Module, table: Patterns, call: ast.Call) -> Iterator[Find
         rule = table.keywords.get((keyword.arg, value or "")) or table.keywords.get(
             (keyword.arg, "*")
         )
+        if rule is None and value not in ("False", "None"):
+            rule = table.options.get((module.names.dotted(call.func) or "", keyword.arg))
         advice = attribute_advice(module, keyword.arg, value)
         if rule is None and module.names.dotted(call.func) in table.names:
             continue  # said with the name
@@ -262,21 +269,13 @@ def attribute_advice(module: Module, name: str, value: str | None) -> str | None
 
 
 def commands(module: Module, table: Patterns, call: ast.Call) -> Iterator[Finding]:
-    """A program of the origin run from Python: `os.system("nvidia-smi")`, with its variables."""
+    """A program of the origin run from Python: `os.system("nvidia-smi")`."""
     callee = module.names.dotted(call.func) if call.args else None
     if not callee or not callee.startswith(RUNNING) or not RUNNERS.match(callee):
         return
     argument, words = call.args[0], migration_map(module.context)
     texts = [n.value for n in ast.walk(argument) if isinstance(n, ast.Constant)]
     spoken = " ".join(text for text in texts if isinstance(text, str))
-    for name in re.findall(r"(?<![\w$])([A-Z][A-Z0-9_]+)=", spoken):
-        known = words.variable(name)
-        if known is not None:
-            reason: str | None = known[1].note or None
-            if reason is None and known[1].to:
-                reason = Text("{chip} reads {to}", chip=module.context.chip.name, to=known[1].to)
-            yield module.find(known[0], argument, tier=Tier.REPORT, reason=reason)
-            break
     for word in re.findall(r"[\w./-]+", spoken):
         advice = words.tools.get(word.rpartition("/")[2])
         if advice is not None:
