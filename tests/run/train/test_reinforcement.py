@@ -348,6 +348,7 @@ def test_a_trained_reward_model_judges_answers_beside_a_function(tmp_path: Path)
 
     judge = RewardModel(tmp_path / "judge" / "model", 64)
     scores = judge.scores(["go 1"] * 3, ["abba" * 2, "zyzy" * 2, "abba" * 2], "cpu")
+    assert len(judge.scores(["go 1"] * 2, ["", "."], "cpu")) == 2  # a policy may write these too
     assert scores[0] > scores[1]
     assert scores[0] == pytest.approx(scores[2])
     with pytest.raises(JoyError, match="longer than 256 tokens"):

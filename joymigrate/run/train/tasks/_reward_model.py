@@ -39,6 +39,7 @@ class RewardModel:
         self.model: Any = model.eval().requires_grad_(False)
         self.limit = int(getattr(model.config, "max_position_embeddings", 0) or usual)
         self.task = Reward(TaskContext(tokenizer.load(None, folder), max_length=self.limit))
+        self.task.sft.options["learn"] = "all"  # an answer without a text has a score too
 
     def scores(self, prompts: Sequence[Any], answers: Sequence[str], device: Any) -> list[float]:
         """One score for each answer to its prompt: a text, or messages."""
@@ -60,9 +61,9 @@ class RewardModel:
     def sample(self, prompt: Any, answer: str) -> Any:
         """The answer as the better one of a pair with an empty one."""
         side: Any = answer
-        other: Any = "."
+        other: Any = "," if answer == "." else "."
         if isinstance(prompt, list):
-            side, other = ([{"role": "assistant", "content": text}] for text in (answer, "."))
+            side, other = ([{"role": "assistant", "content": text}] for text in (answer, other))
         record = TrainingRecord(
             {"prompt": prompt, "chosen": side, "rejected": other}, str(self.folder)
         )
