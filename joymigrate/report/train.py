@@ -35,6 +35,9 @@ def text(runs: Sequence[RunStatus]) -> str:
             f"checkpoints {', '.join(map(str, run.checkpoints)) or 'none'}",
         ]
         lines.append("  ".join(parts))
+        best = known.get("best") or {}
+        if best.get("step"):
+            lines.append(f"  best {best['metric']} {best['value']:.4g} at step {best['step']}")
         if known.get("message"):
             lines.append(f"  {known['message']}")
     return "\n".join(lines) + "\n"

@@ -16,6 +16,7 @@ from joymigrate.run.train import build, compress, flops, group, optimise, probes
 from joymigrate.run.train.checkpoint import Checkpointer
 from joymigrate.run.train.data_state import DataPiece, pieces_of
 from joymigrate.run.train.feed import BatchFeed, JoinedSamples, StepFeed
+from joymigrate.run.train.held_out import held_out_of
 from joymigrate.run.train.job import Job, check_warmup, data_files, micro_size
 from joymigrate.run.train.logs import TrainingLog
 from joymigrate.run.train.loop import LoopParts
@@ -63,6 +64,9 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> LoopPar
         )
     laid = lay_out(model, layout, device, mesh, computed_in(job))
     traffic = compress.attach(laid, job.comm.dtype)
+    evaluator = held_out_of(
+        job, task, laid, lambda one, piece: samples_of(job, one, piece, tell if first else silent)
+    )
     made = optimise.optimiser(laid.model, job.optimiser, device.type)
     micro = micro_size(job)
     share = job.batch.size // layout.data_ranks
@@ -111,6 +115,7 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> LoopPar
         tell=tell if first else silent,
         traffic=traffic,
         updates=task.updates,
+        evaluator=evaluator,
     )
 
 

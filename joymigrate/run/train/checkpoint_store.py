@@ -1,5 +1,8 @@
 """Checkpoints on disk: one folder each, named when whole; `latest`; the oldest removed.
 
+The checkpoint that the newest one calls the best so far (`best` of what goes beside the tensors)
+stays with it.
+
 `step-00000010.partial/` is being written. When all ranks are done it gets its manifest (names and
 sizes of its files) and, in one rename, its name. Then `latest` is replaced in one step. Whatever
 moment a process is killed at, `latest` names a whole checkpoint.
@@ -66,9 +69,12 @@ class CheckpointStore:
         return sum(sizes.values())
 
     def prune(self, newest: int) -> None:
-        """Remove all but the last `keep` checkpoints up to `newest`."""
+        """Remove all but the last `keep` checkpoints up to `newest`, and the best one."""
+        best = (self.extra(newest).get("best") or {}).get("step")
         numbers = [number for number in self.numbers() if number <= newest]
         for number in numbers[: -self.keep]:
+            if number == best:
+                continue
             gone = self.place(number).with_suffix(".partial-old")
             os.replace(self.place(number), gone)  # so that half a removal is no checkpoint
             shutil.rmtree(gone)

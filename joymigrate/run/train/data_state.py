@@ -45,32 +45,37 @@ def pieces_of(
     `reading` is the task's identity. Raises `JoyError` where other data, or data that are read
     otherwise, would be gone on with, unless `--accept-data` was given.
     """
-    whole = [Portion(path, 0, path.stat().st_size) for path in files]
+    everything = whole(files, format)
     store = CheckpointStore(checkpoints)
     newest = store.newest()
     saved = store.extra(newest) if newest is not None else {}
     old = saved.get("data") or {}
     known = [piece_of(one) for one in old.get("pieces", ())]
     if not known:
-        return [piece_at(0, whole)]
+        return [piece_at(0, everything)]
     changed = find_changes(files, known)
     if old["reading"] != reading:
         changed.append("how the task reads them (its labels or options, the tokenizer, the code)")
     ends = {one.path: one.end or 0 for piece in known for one in piece.portions}
     added = [
         Portion(one.path, ends[one.path], one.end)
-        for one in whole
+        for one in everything
         if not changed and one.end != ends[one.path]
     ]
     changed += [one.path.name for one in added if not may_grow(one, format)]
     if changed:
         refuse_or_tell(f"the data changed since the last checkpoint: {', '.join(changed)}", tell)
-        return [piece_at(0, whole)]
+        return [piece_at(0, everything)]
     if added:
         names = ", ".join(one.path.name for one in added)
         tell(f"{names} grew since the last checkpoint: what was added comes next")
         known.append(piece_at(int(saved["position"]), added))
     return known
+
+
+def whole(files: Sequence[Path], format: str) -> list[Portion]:
+    """Files as they are now."""
+    return [Portion(path, 0, path.stat().st_size) for path in files]
 
 
 def has_grown(checkpoints: Path) -> bool:

@@ -86,6 +86,10 @@ class StepFeed(Generic[Made]):
         """The position behind the step at `position`."""
         raise NotImplementedError
 
+    def epoch(self, position: int) -> int:
+        """How many passes over the data end at a position or before it."""
+        raise NotImplementedError
+
     def identity(self) -> dict[str, Any]:
         """What the order of samples depends on; see data_state.py."""
         raise NotImplementedError
@@ -149,6 +153,10 @@ class BatchFeed(StepFeed[RankShare]):
     def after(self, position: int) -> int:
         """The position behind the step at `position`."""
         return position + self.size
+
+    def epoch(self, position: int) -> int:
+        """How many passes over the samples end at a position or before it."""
+        return self.order.epoch(position)
 
     def samples_at(self, position: int) -> list[int]:
         """The samples of the step at a position, over all processes."""

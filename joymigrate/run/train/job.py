@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,15 @@ class Data:
     SHORT = "train"
 
     train: tuple[str, ...] = setting((), "JSONL, Parquet or text files", single=True)
-    eval: tuple[str, ...] = setting((), "files of the same kind for `train evaluate`", single=True)
+    eval: tuple[str, ...] = setting((), "held-out files of the same kind", single=True)
+    weights: tuple[float, ...] = setting(
+        (), "shares of the files of train in every step, mixed by chance (default: one after all)"
+    )
+    until: str = setting(
+        "first",
+        "with weights, an epoch ends once the first, every, or the largest file was seen whole",
+        choices=("first", "all", "largest"),
+    )
     format: str = setting(
         "auto", "auto goes by the suffix", choices=("auto", "jsonl", "parquet", "text")
     )
@@ -165,6 +174,25 @@ class Logging:
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluationSettings:
+    """Looks at data.eval while training; with a metric the best checkpoint is kept."""
+
+    SHORT = "every"
+
+    every: int = setting(0, "steps between evaluations; 0: at the ends of epochs", least=0)
+    batch: int = setting(8, "samples of one pass of a process", least=1)
+    limit: int | None = setting(None, "samples to look at, at most", least=1)
+    metric: str | None = setting(None, "keep and export the checkpoint that is best by this figure")
+    goal: str = setting(
+        "auto", "what is better of the metric", choices=("auto", "lowest", "highest")
+    )
+    patience: int | None = setting(
+        None, "evaluations in a row without a better one that end the run", least=1
+    )
+    margin: float = setting(0.0, "what is better by no more than this is not better", least=0)
+
+
+@dataclass(frozen=True, slots=True)
 class GuardOptions:
     """Watches the loss: where it is no number, the run goes back to the last good checkpoint."""
 
@@ -204,6 +232,7 @@ class Job:
     checkpoint: Saving = setting(make=Saving, help="checkpoints")
     logging: Logging = setting(make=Logging, help="what is written while training")
     guard: GuardOptions = setting(make=GuardOptions, help="watches the loss")
+    eval: EvaluationSettings | None = setting(None, "looks at data.eval while training")
     seed: int = setting(0, "of weights, order and dropout", least=0)
     run: str | None = setting(None, "the run folder (default: runs/NAME)")
     max_restarts: int = setting(0, "how often workers that died are started again", least=0)
@@ -243,7 +272,7 @@ def override(raw: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Any]:
         *parents, last = key.strip().split(".")
         for name in parents:
             inner = at.get(name)
-            if isinstance(inner, str) and name in ("model", "task", "data", "method", "comm"):
+            if isinstance(inner, str | int) and name in SHORTS:
                 inner = {SHORTS[name]: inner}
             at[name] = inner if isinstance(inner, dict) else {}
             at = at[name]
@@ -251,7 +280,10 @@ def override(raw: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Any]:
     return made
 
 
-SHORTS = {"model": "path", "task": "name", "data": "train", "method": "name", "comm": "dtype"}
+SHORTS = {
+    **{"model": "path", "task": "name", "data": "train"},
+    **{"method": "name", "comm": "dtype", "eval": "every"},
+}
 
 
 def check(job: Job) -> None:
@@ -277,6 +309,8 @@ def check(job: Job) -> None:
     job.layout.check()
     check_communication(job)
     check_batch(job)
+    check_mixture(job)
+    check_evaluation(job)
 
 
 def check_warmup(job: Job, steps: int) -> None:
@@ -327,6 +361,51 @@ def check_batch(job: Job) -> None:
         raise JoyError(
             f"batch.micro {job.batch.micro} does not divide the {share} samples of a process",
             help="batch.micro divides batch.size / (dp x fsdp)",
+        )
+
+
+def check_mixture(job: Job) -> None:
+    """One weight for each file, of a kind of data that can be mixed."""
+    weights, files = job.data.weights, job.data.train
+    if not weights:
+        return
+    if job.data.schema is not None or job.data.stream is not None:
+        raise JoyError(
+            "rows of features are not mixed by weights",
+            where="data.weights",
+            help="all files of data.train are read; write a file with the shares you want",
+        )
+    if len(weights) != len(files):
+        raise JoyError(
+            f"{len(weights)} weights for {len(files)} files of data.train", where="data.weights"
+        )
+    if not all(0 < one < math.inf for one in weights):
+        raise JoyError("every weight is above 0", where="data.weights")
+
+
+def check_evaluation(job: Job) -> None:
+    """Held-out data are there, and a layout whose model answers as a whole."""
+    wish = job.eval
+    if wish is None:
+        return
+    if job.data.stream is not None or not job.data.eval:
+        lacking = "a stream has no held-out data" if job.data.stream else "data.eval names no file"
+        raise JoyError(
+            f"nothing to evaluate on: {lacking}",
+            where="eval",
+            help="data: {train: FILE, eval: HELD_OUT_FILE}",
+        )
+    if job.layout.pp > 1 or job.layout.cp > 1:
+        raise JoyError(
+            f"no evaluation while training with layout {job.layout.name}",
+            where="eval",
+            help="use dp, fsdp or tp; or train evaluate on the run's checkpoints",
+        )
+    if wish.metric is None and (wish.patience is not None or wish.goal != "auto" or wish.margin):
+        raise JoyError(
+            "goal, margin and patience are about a metric",
+            where="eval",
+            help="eval: {metric: loss, patience: 3}",
         )
 
 

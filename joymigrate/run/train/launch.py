@@ -21,6 +21,7 @@ from joymigrate.errors import Exit, JoyError
 from joymigrate.run.train import gate, group, worker
 from joymigrate.run.train.assemble import steps_of
 from joymigrate.run.train.data_state import has_grown
+from joymigrate.run.train.held_out import BestModel
 from joymigrate.run.train.job import Job, check_batch, check_communication
 from joymigrate.run.train.run_folder import ACCEPT_DATA, CHECKPOINTS, QUIET, RunFolder, passing_on
 
@@ -110,7 +111,9 @@ def explain_end(job: Job, folder: RunFolder, start: LaunchOptions) -> str | None
     if start.fresh or known.get("state") != "finished":
         return None
     step = known.get("step", 0)
-    if step < (job.steps or steps_of(job, known.get("samples_in_all", 0))):
+    wish, saved = job.eval, known.get("best")
+    ended = wish is not None and saved and BestModel(wish, worse=saved["worse"]).ends
+    if step < (job.steps or steps_of(job, known.get("samples_in_all", 0))) and not ended:
         return None
     if job.steps is None and has_grown(folder.path / CHECKPOINTS):
         return None

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from joymigrate.errors import JoyError
 from joymigrate.extras import need
-from joymigrate.run.train.run_folder import BOARD, METRICS
+from joymigrate.run.train.run_folder import BOARD, EVALUATIONS, METRICS
 
 PLAIN_EVERY_S = 10.0  # between lines where the output is not a terminal
 
@@ -29,7 +29,7 @@ class TrainingLog:
         port: int | None = None,
         quiet: bool = False,
     ) -> None:
-        self.path = folder / METRICS
+        self.path, self.evaluations = folder / METRICS, folder / EVALUATIONS
         self.line = None if quiet else ProgressLine(steps, sys.stderr)
         self.board = board(folder / BOARD) if tensorboard else None
         self.gauges = Gauges(port, folder.name) if port is not None else None
@@ -50,6 +50,19 @@ class TrainingLog:
                     self.board.add_scalar(f"train/{key}", value, figures["step"])
         if self.gauges is not None:
             self.gauges.set(safe)
+
+    def evaluated(self, figures: Mapping[str, Any]) -> None:
+        """What held-out data gave behind a step."""
+        with self.evaluations.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(figures) + "\n")
+        known = {key: value for key, value in figures.items() if value is not None}
+        step = known.pop("step")
+        if self.line is not None:
+            shown = (f"{key} {value:.4g}" for key, value in known.items() if key != "seconds")
+            self.line.tell(f"held out at step {step}: {'  '.join(shown)}")
+        if self.board is not None:
+            for key, value in known.items():
+                self.board.add_scalar(f"eval/{key}", value, step)
 
     def close(self) -> None:
         """Finish the files."""
@@ -88,6 +101,11 @@ class ProgressLine:
         self.stream.write(f"\r\033[K{text}" if self.terminal else f"{text}\n")
         self.stream.flush()
         self.shown = True
+
+    def tell(self, text: str) -> None:
+        """A line that stays."""
+        self.stream.write(f"\r\033[K{text}\n" if self.terminal else f"{text}\n")
+        self.stream.flush()
 
     def text(self, figures: Mapping[str, Any]) -> str:
         """The line."""

@@ -16,6 +16,7 @@ from joymigrate.run.train.feed import StepFeed
 from joymigrate.run.train.flops import StepFlops
 from joymigrate.run.train.group import barrier
 from joymigrate.run.train.guard import GuardAction, SpikeGuard
+from joymigrate.run.train.held_out import BestModel, Evaluator
 from joymigrate.run.train.job import Job
 from joymigrate.run.train.logs import TrainingLog
 from joymigrate.run.train.parallel import ParallelModel
@@ -48,6 +49,7 @@ class LoopParts:
     tell: Callable[[str], None]
     traffic: Any = None  # of rounded gradients, else None
     updates: int = 1  # optimiser steps with the samples of a step
+    evaluator: Evaluator | None = None
 
 
 @dataclass
@@ -60,6 +62,7 @@ class TrainingState:
     skipped: list[int] = field(default_factory=list)  # positions left out after a rollback
     scale: float = 65536.0
     rows: dict[str, Any] | None = None  # where the sample engine stands
+    best: dict[str, Any] | None = None  # see `BestModel`
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,10 @@ class Loop:
         self.last: dict[str, Any] = {}  # the figures of the last step that was looked at
         self.stages = parts.laid.mesh["pp"].get_group() if parts.laid.layout.pp > 1 else None
         self.twice = self.counted_elsewhere()
+        self.epoch = 0
+        self.best: BestModel | None = None
+        if parts.evaluator is not None and parts.job.eval is not None:
+            self.best = BestModel(parts.job.eval, parts.evaluator.data.digest)
 
     def counted_elsewhere(self) -> Any:
         """A tied embedding on the last stage, whose gradient the first one counts."""
@@ -111,21 +118,61 @@ class Loop:
         self.restore(saved)
         if self.state.step:
             parts.tell(f"continuing behind step {self.state.step} of {parts.steps}")
-        self.since = time.monotonic()
         self.rows_before = self.state.position
-        while self.state.step < parts.steps:
+        if not self.state.step:
+            self.evaluate()
+        self.since = time.monotonic()
+        while self.state.step < parts.steps and not self.ends_early():
             seen = self.step()
             if seen is None:
                 continue
             if self.judge(seen):
                 continue
-            self.save_if_due(seen.stop)
-            if seen.stop and self.state.step < parts.steps:
+            better = self.evaluates() and self.evaluate()
+            self.save_if_due(seen.stop or better or self.ends_early())
+            if seen.stop and self.state.step < parts.steps and not self.ends_early():
                 parts.keeper.wait()
                 return "stopped"
         parts.keeper.wait()
         self.tell_left_out()
         return "finished"
+
+    # -- held-out data ------------------------------------------------------------------------
+
+    def ends_early(self) -> bool:
+        """Whether no better model came for as long as the job waits for one."""
+        return self.best is not None and self.best.ends
+
+    def evaluates(self) -> bool:
+        """Whether held-out data are looked at behind the present step."""
+        wish, state = self.parts.job.eval, self.state
+        if wish is None:
+            return False
+        due = not state.step % wish.every if wish.every else self.parts.feed.epoch(
+            state.position) > self.epoch  # fmt: skip
+        return due or state.step == self.parts.steps
+
+    def evaluate(self) -> bool:
+        """Look at held-out data, and say whether the model is the best so far."""
+        parts, step, best = self.parts, self.state.step, self.best
+        if parts.evaluator is None or best is None:
+            return False
+        started = time.monotonic()
+        figures = parts.evaluator.measure()
+        better = best.on(step, figures)
+        seconds = time.monotonic() - started
+        self.since += seconds  # no part of a step's time
+        self.state.best, self.epoch = best.document(), parts.feed.epoch(self.state.position)
+        known = {key: clean(value) for key, value in figures.items()}
+        if parts.log is not None:
+            parts.log.evaluated({"step": step, "seconds": round(seconds, 3), **known})
+            parts.folder.report(evaluation={"step": step, **known}, best=self.state.best)
+        if best.ends and step:
+            parts.tell(
+                f"no better {best.wish.metric} in {best.worse} evaluations: the run ends at step "
+                f"{step}, the best is of step {best.step}"
+            )
+        return better
 
     def tell_left_out(self) -> None:
         """Say which rows the sample engine has left out, by reason."""
@@ -204,7 +251,8 @@ class Loop:
     def is_looked_at(self) -> bool:
         """Whether the present step's figures are read (which waits for the device)."""
         every, step = self.parts.job.logging.every, self.state.step
-        return step % every == 0 or step == self.parts.steps or self.is_due(step)
+        looks = step % every == 0 or step == self.parts.steps
+        return looks or self.is_due(step) or self.evaluates()
 
     def look(self, total: Any, norm: Any, weight: float) -> StepFigures:
         """Sum loss and tokens over the ranks, and see whether anybody was asked to stop."""
@@ -284,6 +332,7 @@ class Loop:
             rows=self.parts.feed.state(state.position),
             data=self.parts.feed.identity(),
             layout=self.parts.laid.layout.name,
+            best=state.best,
         )
 
     def restore(self, saved: dict[str, Any] | None) -> None:
@@ -294,9 +343,14 @@ class Loop:
             self.scale.value = self.state.scale
             if self.state.rows is not None:
                 self.parts.feed.restore(self.state.rows)
+        self.epoch = self.parts.feed.epoch(self.state.position)
+        if self.best is not None:
+            shelf = self.parts.keeper.shelf
+            reason = self.best.restore(self.state.best, lambda step: shelf.place(step).is_dir())
+            if reason is not None:
+                self.parts.tell(reason)
         if self.parts.first_rank:
-            self.parts.folder.cut_metrics(self.state.step)
-            self.parts.folder.cut_consumed(self.state.step)
+            self.parts.folder.cut(self.state.step)
         if self.parts.job.logging.samples:
             barrier()
 

@@ -7,6 +7,7 @@ with more or fewer of them and still see every sample once per epoch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -72,6 +73,13 @@ class SampleOrder:
                 epoch = part.epoch + int(number)
                 places[mine] = permute(places[mine], part.size, self.seed, epoch)
         return np.asarray(places + part.first, dtype=np.int64)
+
+    def epoch(self, position: int) -> int:
+        """How many passes over the samples end at a position or before it."""
+        part = next(
+            one for one in self.segments() if not one.first and (one.end or math.inf) > position
+        )
+        return part.epoch + max(0, position - part.origin) // part.size
 
     def segments(self) -> list[Segment]:
         """All positions, in their order."""

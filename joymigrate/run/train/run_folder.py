@@ -22,6 +22,7 @@ from joymigrate.run.train.job import Job
 from joymigrate.schema import read
 
 JOB, METRICS, STATUS, STOP = "job.json", "metrics.jsonl", "status.json", "stop"
+EVALUATIONS = "evaluations.jsonl"
 CHECKPOINTS, MODEL, BOARD = "checkpoints", "model", "tensorboard"
 SAMPLES = "samples"
 QUIET = "JOYMIGRATE_TRAIN_QUIET"  # set: no progress
@@ -29,8 +30,8 @@ ACCEPT_DATA = "JOYMIGRATE_TRAIN_ACCEPT_DATA"  # set: go on with data that change
 LEFT_OUT = "left_out.jsonl"  # samples of steps that led astray
 PUBLISHED = "published"  # versions of a model that learns from a stream
 ALIGNMENT = "alignment.json"  # which modules compute with other operators; for `verify --map`
-OURS = (JOB, METRICS, STATUS, STOP, CHECKPOINTS, MODEL, BOARD, ALIGNMENT, SAMPLES, LEFT_OUT,
-        PUBLISHED)  # fmt: skip
+OURS = (JOB, METRICS, EVALUATIONS, STATUS, STOP, CHECKPOINTS, MODEL, BOARD, ALIGNMENT, SAMPLES,
+        LEFT_OUT, PUBLISHED)  # fmt: skip
 SCHEMA = "joymigrate.run/1"
 # Save and stop; a scheduler that starts the job anew with another number of processes sends USR1.
 ASK_TO_STOP = tuple(
@@ -139,10 +140,10 @@ class RunFolder:
 
     def compare(self, document: dict[str, Any]) -> None:
         """Refuse to continue another job's run."""
-        old = json.loads((self.path / JOB).read_text())
+        old = json.loads(json.dumps(dataclasses.asdict(self.job())))
         new = json.loads(json.dumps(document))
         for key in SAME:
-            if old.get(key) != new[key]:
+            if old[key] != new[key]:
                 raise JoyError(
                     f"this run was started with another '{key}'",
                     where=str(self.path / JOB),
@@ -175,22 +176,17 @@ class RunFolder:
             return found if isinstance(found, dict) else {}
         return {}
 
-    def cut_metrics(self, step: int) -> None:
-        """Drop lines behind `step`: the run goes on from there."""
-        path = self.path / METRICS
-        if not path.is_file():
-            return
-        kept = [line for line in self.metrics() if line["step"] <= step]
-        write_bytes(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+    def cut(self, step: int) -> None:
+        """Drop what was written behind `step`: the run goes on from there."""
+        names = (METRICS, EVALUATIONS)
+        for path in (*(self.path / n for n in names), *(self.path / SAMPLES).glob("rank*.jsonl")):
+            if path.is_file():
+                kept = [line for line in read_lines(path) if line["step"] <= step and step]
+                write_bytes(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl; a last line that was cut off is left out."""
-        found = []
-        with contextlib.suppress(OSError):
-            for line in (self.path / METRICS).read_text().splitlines():
-                with contextlib.suppress(ValueError):
-                    found.append(json.loads(line))
-        return found
+        """The lines of metrics.jsonl."""
+        return read_lines(self.path / METRICS)
 
     def consumed(self, data_rank: int, step: int, samples: tuple[int, ...]) -> None:
         """Add what one data rank consumed in a step."""
@@ -205,14 +201,6 @@ class RunFolder:
         with (self.path / LEFT_OUT).open("a") as file:
             file.write(json.dumps(line) + "\n")
 
-    def cut_consumed(self, step: int) -> None:
-        """Drop what was consumed behind `step`."""
-        for path in (self.path / SAMPLES).glob("rank*.jsonl"):
-            kept = [
-                line for line in path.read_text().splitlines() if json.loads(line)["step"] <= step
-            ]
-            write_bytes(path, "".join(line + "\n" for line in kept).encode())
-
     def ask_to_stop(self) -> None:
         """Tell a running loop to save and stop after its step."""
         (self.path / STOP).touch()
@@ -221,6 +209,16 @@ class RunFolder:
     def stop_asked(self) -> bool:
         """Whether somebody asked."""
         return (self.path / STOP).exists()
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file of lines; a last line that was cut off is left out."""
+    found = []
+    with contextlib.suppress(OSError):
+        for line in path.read_text().splitlines():
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+    return found
 
 
 @contextlib.contextmanager

@@ -145,7 +145,7 @@ def train(
             if parts.log is not None:
                 parts.log.close()
     if parts.first_rank:
-        finish(job, run, parts, loop.last, outcome, time.monotonic() - started)
+        finish(job, run, parts, loop, outcome, time.monotonic() - started)
     return outcome
 
 
@@ -153,22 +153,24 @@ def finish(
     job: Job,
     run: RunFolder,
     parts: object,
-    figures: dict[str, object],
+    loop: object,
     outcome: str,
     seconds: float,
 ) -> None:
-    """Export the model and write the last status."""
+    """Export the model, the best one where one is kept, and write the last status."""
     from joymigrate.run.train.export import export
-    from joymigrate.run.train.loop import LoopParts
+    from joymigrate.run.train.loop import Loop, LoopParts
 
     assert isinstance(parts, LoopParts)
+    assert isinstance(loop, Loop)
     spent = parts.keeper.spent
     traffic = parts.traffic
     if traffic is not None:
         run.report(communication=traffic.report())
     run.report(
-        **figures,
+        **loop.last,
         state=outcome,
+        ended_early=loop.ends_early(),
         seconds=round(seconds, 3),
         checkpoint={
             "saves": spent.saves,
@@ -177,7 +179,8 @@ def finish(
         },
     )
     if outcome == "finished" and job.checkpoint.export:
-        export(run, run.path / MODEL)
+        best = loop.best.step if loop.best is not None else None
+        export(run, run.path / MODEL, best)
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ import yaml
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train import assemble, launch
+from joymigrate.run.train import evaluate as evaluating
 from joymigrate.run.train import job as jobs
 from joymigrate.run.train.formats import versions
 from joymigrate.run.train.samples import histories
@@ -433,3 +434,27 @@ def test_a_full_disk_leaves_the_last_version_whole(
     assert published(tmp_path)["last"]["rows"]["to"] == 500
     train(jobs.load(path))
     assert published(tmp_path)["last"]["rows"]["to"] == 1000
+
+
+@pytest.mark.parametrize("dp", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_held_out_rows_are_looked_at_while_training(clicks: Path, tmp_path: Path, dp: int) -> None:
+    data = {
+        "train": str(clicks / "clicks-*0.parquet"),
+        "eval": str(clicks / "clicks-*1.parquet"),
+        "schema": str(clicks / "features.yaml"),
+    }
+    assert len(list(clicks.glob("clicks-*1.parquet"))) == 1
+    wish = {"metric": "auc", "batch": 64}
+    job = job_of(
+        clicks, tmp_path / "run", epochs=2, data=data, eval=wish, layout={"dp": dp},
+        checkpoint={"keep": 1},
+    )  # fmt: skip
+    train(job)
+    found = (tmp_path / "run/evaluations.jsonl").read_text().splitlines()
+    figures = [json.loads(line) for line in found]
+    assert len(figures) == 3  # at the start, and behind two epochs
+    known = evaluating.evaluate(tmp_path / "run", None, sorted(clicks.glob("clicks-*1.parquet")))
+    for name, value in known.metrics.items():
+        assert figures[-1][name] == pytest.approx(value, abs=1e-5)
+    best = json.loads((tmp_path / "run/status.json").read_text())["best"]
+    assert best["value"] == max(one["auc"] for one in figures[1:])

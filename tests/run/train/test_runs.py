@@ -237,6 +237,16 @@ def test_another_job_does_not_continue_this_run(path: Path) -> None:
     assert run(path, "seed=1", "steps=5", fresh=True) == 0
 
 
+def test_a_run_of_an_older_version_goes_on(path: Path) -> None:
+    """Its job.json lacks keys that came later: they count as their defaults."""
+    assert run(path, "steps=5") == 0
+    place = path.parent / "runs/job/job.json"
+    known = json.loads(place.read_text())
+    del known["data"]["weights"], known["data"]["until"], known["eval"]
+    place.write_text(json.dumps(known))
+    assert run(path, "steps=8") == 0
+
+
 def test_a_finished_run_is_left_alone_and_more_steps_continue_it(path: Path) -> None:
     assert run(path, "steps=5") == 0
     before = (path.parent / "runs/job/status.json").read_text()

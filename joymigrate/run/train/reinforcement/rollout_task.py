@@ -26,6 +26,7 @@ Written = tuple[list[list["SampledAnswer"]], list[float]]
 class RolloutTask:
     """Rewards and writers; beside `Task`, which gives `options`."""
 
+    EVALUATES: ClassVar[bool] = False
     FACTS: ClassVar[Sequence[str]] = NAMES  # what a function of the user's may ask for
     options: dict[str, Any]
 

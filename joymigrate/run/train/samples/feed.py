@@ -101,6 +101,10 @@ class SampleFeed(StepFeed[PreparedPortion]):
             del self.known[old]
         return following.consumed
 
+    def epoch(self, position: int) -> int:
+        """How many passes over the rows end at a position or before it."""
+        return self.known[position].epoch
+
     def identity(self) -> dict[str, Any]:
         """The number of rows: a position counts them."""
         return {"samples": self.rows.order.rows}

@@ -63,6 +63,7 @@ class Task:
     updates: int = 1  # optimiser steps with the samples of a step
     CUTS: ClassVar[bool] = False  # the loss may be of a part of each sequence (layout.cp)
     PACKS: ClassVar[bool] = False  # whether several documents may share a row
+    EVALUATES: ClassVar[bool] = True  # whether held-out data can be looked at while training
     PIPELINE: ClassVar[bool] = False  # forward takes tokens and positions, the loss reads `labels`
 
     def __init__(self, context: TaskContext) -> None:
