@@ -1,11 +1,14 @@
-"""A stop in a few lines, the same in every report: what stopped, whose it is, what to do."""
+"""A stop in a few lines, the same in every report: what stopped, whose it is, what to do.
+
+Also the lines of a program whose words for a device only showed while it ran.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from joymigrate.language import Text
+from joymigrate.language import Text, tell
 
 WHOSE = {
     "program": "the program's own",
@@ -17,6 +20,7 @@ WHOSE = {
     "unknown": "not known",
 }
 MOST_BYTES = 2000  # of a stop in a text
+MOST_UNREAD = 10  # lines that are told
 
 
 def sentence(stop: Mapping[str, Any]) -> Text:
@@ -42,3 +46,17 @@ def lines(stop: Mapping[str, Any], log: str = "") -> list[Text]:
     if log:
         told.append(Text("  all of it: {log}", log=log))
     return told
+
+
+def unread_lines(words: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Where the origin's words reached torch though the program was rewritten, on a terminal."""
+    if not words:
+        return []
+    calls, places = sum(row["calls"] for row in words), len({row["line"] for row in words})
+    said = "only seen while running: {calls} call{calls_s} in {places} line{places_s} gave torch "
+    said += "the origin's words, and were translated there"
+    lines = [tell(said, calls=calls, places=places)]
+    lines += [f"  {row['line']}: {row['what']}" for row in words[:MOST_UNREAD]]
+    if len(words) > MOST_UNREAD:
+        lines.append("  " + tell("… and {number} more", number=len(words) - MOST_UNREAD))
+    return lines

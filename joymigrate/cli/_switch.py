@@ -28,10 +28,12 @@ def switch_to(
     follow_imports: Sequence[str] = (),
     leave: Sequence[str] = (),
     quiet: bool = False,
+    notes: str = "",
 ) -> Iterator[dict[str, str]]:
     """The environment in which `command` and its children run on `chip`, unchanged.
 
-    `kind` is `rules` (joymigrate's own rewriting, in memory) or `vendor` (the vendor's shim).
+    `kind` is `rules` (joymigrate's own rewriting, in memory, and below it a net for the words that
+    only show while the program runs, noted in the folder `notes`) or `vendor` (the vendor's shim).
     """
     made = dict(base)
     if kind not in SWITCHES:
@@ -44,7 +46,10 @@ def switch_to(
         yield made
         return
     from joymigrate import chips
+    from joymigrate.chips import relate
+    from joymigrate.model import Tier
     from joymigrate.rewrite.switch import plan
+    from joymigrate.run.door.settings import ChipWords, DoorSettings
 
     origin = chips.origin()
     made_plan = plan.make(
@@ -65,7 +70,19 @@ def switch_to(
         hooks = [hook for hook in made.get("JOYMIGRATE_SWITCH", "").split(",") if hook]
         made["JOYMIGRATE_SWITCH"] = ",".join([*hooks, HOOK])
         made[plan.ENVIRONMENT] = str(path)
-        yield made
+        words = ChipWords(
+            origin=origin.device,
+            origin_backend=origin.backend,
+            device=chip.device,
+            backend=chip.backend,
+            module=chip.module,
+            renamed={
+                name: one.to
+                for name, one in relate(origin, chip).renamed.items()
+                if one.tier is Tier.SAFE and one.to
+            },
+        )
+        yield DoorSettings(chip=words, notes=notes).environment(made)
     finally:
         path.unlink(missing_ok=True)
 

@@ -100,6 +100,7 @@ def command(
     from joymigrate.chips import calibration, target
     from joymigrate.cli import _fill, _switch
     from joymigrate.extras import need
+    from joymigrate.run.door.notes import read_notes
     from joymigrate.run.kit import seal as sealing
     from joymigrate.run.rehearse import matrix_unit, report, session, stop_judge, summary
     from joymigrate.run.rehearse.options import read_options
@@ -140,6 +141,7 @@ def command(
                 follow_imports=follow_imports,
                 leave=NOT_REHEARSED,
                 quiet=quiet,
+                notes=str(settings.session),
             )
             if migrate
             else nullcontext(environment)
@@ -151,7 +153,8 @@ def command(
         known = calibration.load(settings.chip)
         measured = known.of_operators(called)
         stop = stop_judge.explain_stop(settings, notes, code, summary.refusals(records))
-        result = report.summarise(settings, records, code, measured, stop)
+        unread = read_notes(settings.session)["words"] if settings.session and migrate else ()
+        result = report.summarise(settings, records, code, measured, stop, unread)
         if seal is not None:
             sku = target(settings.chip).sku(settings.soc)
             calls = sealing.signatures_of(records)

@@ -30,9 +30,12 @@ def command(
 ) -> int:
     """Run COMMAND on the chip. Its output and exit code are its own; no file is changed."""
     from pathlib import Path
+    from tempfile import TemporaryDirectory
 
     from joymigrate import chips, config, launching
+    from joymigrate.blame.text import unread_lines
     from joymigrate.cli import _fill, _switch
+    from joymigrate.run.door.notes import read_notes
 
     chip = chips.target(to or config.load(Path.cwd())["to"])
     arguments = [*(["-m", module] if module else []), *(program or [])]
@@ -40,10 +43,15 @@ def command(
     base = launching.environment()
     if fill:
         base = _fill.fill_environment(base, chip.name)
-    with _switch.switch_to(
-        resolved, base, chip=chip, kind=switch, follow_imports=follow_imports, quiet=quiet
-    ) as environment:
-        code = launching.run(resolved, launching.with_start(environment))
+    with TemporaryDirectory(prefix="joymigrate-run-") as notes:
+        with _switch.switch_to(
+            resolved, base, chip=chip, kind=switch, follow_imports=follow_imports, quiet=quiet,
+            notes=notes,
+        ) as environment:  # fmt: skip
+            code = launching.run(resolved, launching.with_start(environment))
+        if not quiet:
+            for line in unread_lines(read_notes(Path(notes))["words"]):
+                print(f"switch: {line}", file=sys.stderr)
     if code and not quiet:
         for line in _switch.no_chip(chip, arguments):
             print(line, file=sys.stderr)

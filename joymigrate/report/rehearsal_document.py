@@ -37,6 +37,9 @@ def describe(result: Mapping[str, Any]) -> BlockDocument:
         "overview": ("Overview", facts(overview(result))),
         "memory": ("Memory over time", memory),
         "traps": ("Traps", trap_table(result["traps"])),
+        "unread": (
+            "Only seen while running", unread_table(result.get("only_seen_while_running") or ())
+        ),
         "fallbacks": (
             "Operators that fell back to the CPU", fallback_table(result["fallbacks"])
         ),
@@ -158,6 +161,12 @@ def trap_table(traps: Sequence[Mapping[str, Any]]) -> TableBlock:
         for trap in traps
     ]
     return TableBlock(("where", "what", "what to do", "times"), rows)
+
+
+def unread_table(rows: Sequence[Mapping[str, Any]]) -> TableBlock:
+    """Where the origin's words reached torch though the program was rewritten."""
+    made = [(Code(row["line"]), Code(row["what"]), row["calls"]) for row in rows]
+    return TableBlock(("where", "what was given the origin's word", "calls"), made)
 
 
 def race_table(result: Mapping[str, Any]) -> TableBlock:

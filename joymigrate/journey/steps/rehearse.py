@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from joymigrate.blame.stop import Stop
-from joymigrate.blame.text import lines
+from joymigrate.blame.program import Program
+from joymigrate.blame.stop import FrameOwner, Stop
+from joymigrate.blame.text import MOST_UNREAD, lines
 from joymigrate.chips import get, origin
 from joymigrate.journey import mending, places
 from joymigrate.journey.context import DRAWN, CompletedCommand, StepContext
@@ -25,6 +27,8 @@ LOG = "rehearse/log.txt"
 MEMORY = "rehearse/memory.json"
 MEMORY_FOLDER = "rehearse/memory"  # what each process noted
 REACH_FOLDER = "rehearse/reached"
+UNREAD = "rehearse/unread.json"  # with the origin's words translated as they reach torch
+UNREAD_LOG = "rehearse/unread-log.txt"
 MOST = 3  # places that one help names
 REWRITTEN = "no_cuda"  # its remedy is the rewrite, which left the line to people
 BACKEND = "nccl"
@@ -136,7 +140,32 @@ def try_cure(at: StepContext, stop: Stop) -> Cure:
             step = mending.take(at, rounds, made)
             at.mended = step is not None
     place = os.path.relpath(at.path(mending.PATCH), at.request.project)
-    return Cure(tuple(mending.lines(rounds, step, place, command(at.request))), step)
+    told = mending.lines(rounds, step, place, command(at.request))
+    if tree is None and stop.whose is FrameOwner.REWRITE and not at.request.in_memory:
+        told += translate_while_running(at)
+    return Cure(tuple(told), step)
+
+
+def translate_while_running(at: StepContext) -> list[Text]:
+    """Which lines hand torch the origin's word only while they run, and how the program ends where
+    that is translated there."""
+    place = at.path(UNREAD)
+    ask = ["rehearse", "--to", at.request.chip, *devices(at.request), "--migrate", "-o", str(place)]
+    done = at.joymigrate(UNREAD_LOG, *ask, "--", *at.request.entry, ok=range(256))
+    found = json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
+    rows = found.get("only_seen_while_running")
+    if not rows:
+        return []
+    name = Program(at.request.project).name
+    where = [row["line"].rpartition(":") for row in rows]
+    places = [*dict.fromkeys(f"{name(path)}:{line}" for path, _, line in where)][:MOST_UNREAD]
+    told = [Text("only seen while running: {places}", places=Text.join(", ", places))]
+    if done.code == 0:
+        how = "  translated there, the program runs to its end: joymigrate run -- {command}"
+        return [*told, Text(how, command=shlex.join(at.request.entry))]
+    stop = explain(at, done, on_chip=True, refusals=found.get("refusals", ())).document()
+    how = "  translated there, it stops at {line}: {message}"
+    return [*told, Text(how, line=stop["line"] or "?", message=stop["message"])]
 
 
 def trap(at: StepContext, one: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,8 @@ def asker(depth: int = 2) -> DoorFrameOwner:
 
 
 def line_of_program() -> str:
-    """`file:line` of the nearest line of the program: its own files before those of its libraries.
+    """`file:line` of the nearest line of the program: its own files before those of its libraries
+    and before text that it runs.
 
     `?` where there is none, as in a thread of autograd.
     """
@@ -50,7 +51,7 @@ def line_of_program() -> str:
         file = frame.f_code.co_filename
         if owner_of(file) is DoorFrameOwner.PROGRAM and not file.startswith("<frozen"):
             at = f"{file}:{frame.f_lineno}"
-            if not package_of(file) and not file.startswith(STANDARD):
+            if not package_of(file) and not file.startswith(("<", *STANDARD)):
                 return at
             library = at if library == "?" else library
         frame = frame.f_back

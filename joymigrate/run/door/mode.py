@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -134,23 +133,6 @@ def shut_in_checkpoints() -> None:
             return real(value)
 
     checks["default"] = extract
-
-
-def enter_in_backward() -> None:
-    """A backward pass runs with the door shut, as the call that began it is inside of it: hooks and
-    functions of the program's get one of their own."""
-    graph = torch.autograd.graph
-    real = getattr(graph, "_engine_run_backward", None)
-    if real is None:
-        return
-
-    @functools.wraps(real)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with Door():
-            return real(*args, **kwargs)
-
-    graph._engine_run_backward = run
-    torch.autograd._engine_run_backward = run  # type: ignore[attr-defined]
 
 
 def translate(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from joymigrate import attach
 from joymigrate.run.door.cards import cards
 from joymigrate.run.door.frames import DoorFrameOwner, asker
 from joymigrate.run.door.marks import HOST, card_of
-from joymigrate.run.door.mode import Door, enter_in_backward, move, shut_in_checkpoints
+from joymigrate.run.door.mode import Door, move, shut_in_checkpoints
 
 SHARDS = "torch.distributed.fsdp._fully_shard._fsdp_init"
 FLAT_SHARDS = "torch.distributed.fsdp._init_utils"
@@ -24,8 +25,8 @@ requested_backends: dict[Any, str] = {}  # by group; None is the default one
 
 def install() -> None:
     """Replace what names the card or its backend."""
-    enter_in_threads()
-    enter_in_backward()
+    enter_in_threads(Door)
+    enter_in_backward(Door)
     shut_in_checkpoints()
     wrap_data_parallel(torch.nn.DataParallel)
     if not dist.is_available():
@@ -49,16 +50,33 @@ def install() -> None:
     wrap_ddp(torch.nn.parallel.DistributedDataParallel)
 
 
-def enter_in_threads() -> None:
+def enter_in_threads(make: Callable[[], Any]) -> None:
     """Function modes belong to one thread: those that the program starts get a door, too."""
     real = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
 
     @functools.wraps(real)
     def bootstrap(self: Any) -> None:
-        with Door():
+        with make():
             real(self)
 
     threading.Thread._bootstrap_inner = bootstrap  # type: ignore[attr-defined]
+
+
+def enter_in_backward(make: Callable[[], Any]) -> None:
+    """A backward pass runs with the door shut, as the call that began it is inside of it: hooks and
+    functions of the program's get one of their own."""
+    graph = torch.autograd.graph
+    real = getattr(graph, "_engine_run_backward", None)
+    if real is None:
+        return
+
+    @functools.wraps(real)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with make():
+            return real(*args, **kwargs)
+
+    graph._engine_run_backward = run
+    torch.autograd._engine_run_backward = run  # type: ignore[attr-defined]
 
 
 def start_group(real: Any) -> Any:

@@ -21,9 +21,24 @@ def start() -> None:
     settings = read_settings()
     if settings is None or attach.waits(WHO):
         return
-    if importlib.util.find_spec("triton") is not None:
+    if settings.chip is None and importlib.util.find_spec("triton") is not None:
         os.environ.setdefault("TRITON_INTERPRET", "1")
-    attach.after_import("torch", functools.partial(open_to_cpu, settings), who=WHO)
+    opened = open_to_cpu if settings.chip is None else open_to_chip
+    attach.after_import("torch", functools.partial(opened, settings), who=WHO)
+
+
+def open_to_chip(settings: DoorSettings) -> None:
+    """Catch the origin's words on their way to a chip whose package torch has loaded."""
+    import torch
+
+    from joymigrate.run.door import net
+    from joymigrate.run.door.notes import notes
+
+    words = settings.chip
+    if words is None or not hasattr(torch, words.device):
+        return
+    notes.keep_at_exit(settings)
+    net.install(words)
 
 
 def open_to_cpu(settings: DoorSettings) -> None:

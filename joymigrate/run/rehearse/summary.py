@@ -28,9 +28,11 @@ def summarise(
     exit_code: int,
     measured: Sequence[Mapping[str, Any]] = (),
     stop: Mapping[str, Any] | None = None,
+    unread: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """One document for all processes; `measured` are the calibration's rows of their operators,
-    `stop` says why the program ended with an error."""
+    `stop` says why the program ended with an error, `unread` where the origin's words reached torch
+    though the program was rewritten as it loaded."""
     operators = merged_operators(records)
     refused, judged = refusals(records), count_judged(records)
     on_cpu = fallbacks(records)
@@ -67,6 +69,7 @@ def summarise(
             (r["kernel_sequence"] for r in records if r["kernel_sequence"]), []
         ),
         "traps": traps(records),
+        "only_seen_while_running": list(unread),
         "refusals": refused,
         "races": races(records),
         "ordered": count_ordered(settings, records),
@@ -291,6 +294,7 @@ def as_text(result: Mapping[str, Any]) -> str:
         lost = "{count} process{count_es} ended without a last word; its last seconds are missing"
         lines.append("  " + tell(lost, count=cut))
     lines.append("  " + refusal_line(result))
+    lines += [f"  {line}" for line in text.unread_lines(result.get("only_seen_while_running", ()))]
     lines += order_lines(result)
     peaks = ", ".join(f"{d} {gib(b)}" for d, b in result["peak_memory_bytes"].items())
     lines.append("  " + tell("peak memory: {peaks}", peaks=peaks or "the device was not used"))
