@@ -1,8 +1,8 @@
 """Which data a run has seen: what a checkpoint says of them, and how a run goes on once they grew.
 
 Data come in pieces. The first is what the files held when the run began; each further one is what
-was added to their ends while the run stood still, at a position of the run. Any other change is
-named and refused. What it does not know: which rows of a Parquet file or a JSON array are new.
+was added to their ends while the run stood still, at a position of the run: lines, or records of a
+Parquet file or a JSON array that was written anew. Any other change is named and refused.
 """
 
 from __future__ import annotations
@@ -30,6 +30,11 @@ class DataPiece:
     portions: tuple[Portion, ...]
     digests: tuple[str, ...]
 
+    def by_file(self) -> list[DataPiece]:
+        """A piece for each file."""
+        parts = zip(self.portions, self.digests, strict=True)
+        return [DataPiece(self.position, (one,), (sha,)) for one, sha in parts]
+
     def document(self) -> dict[str, Any]:
         """As a checkpoint keeps it."""
         parts = zip(self.portions, self.digests, strict=True)
@@ -38,22 +43,29 @@ class DataPiece:
 
 
 def pieces_of(
-    files: Sequence[Path], format: str, reading: str, checkpoints: Path, tell: Tell
+    files: Sequence[Path],
+    format: str,
+    reading: str,
+    checkpoints: Path,
+    tell: Tell,
+    *,
+    grows: bool = True,
 ) -> list[DataPiece]:
     """The pieces of the data as the run goes on from its newest checkpoint.
 
-    `reading` is the task's identity. Raises `JoyError` where other data, or data that are read
-    otherwise, would be gone on with, unless `--accept-data` was given.
+    `reading` is the task's identity; `grows`: whether the order of samples can take more of
+    them. Raises `JoyError` where other data, or data that are read otherwise, would be gone on
+    with, unless `--accept-data` was given.
     """
     everything = whole(files, format)
     store = CheckpointStore(checkpoints)
     newest = store.newest()
     saved = store.extra(newest) if newest is not None else {}
     old = saved.get("data") or {}
-    known = [piece_of(one) for one in old.get("pieces", ())]
+    known = [renew(piece_of(one), format) for one in old.get("pieces", ())]
     if not known:
-        return [piece_at(0, everything)]
-    changed = find_changes(files, known)
+        return [piece_at(0, everything, format)]
+    changed = find_changes(files, known, format)
     if old["reading"] != reading:
         changed.append("how the task reads them (its labels or options, the tokenizer, the code)")
     ends = {one.path: one.end or 0 for piece in known for one in piece.portions}
@@ -62,36 +74,53 @@ def pieces_of(
         for one in everything
         if not changed and one.end != ends[one.path]
     ]
-    changed += [one.path.name for one in added if not may_grow(one, format)]
+    changed += [one.path.name for one in added if not (grows and may_grow(one, format))]
     if changed:
         refuse_or_tell(f"the data changed since the last checkpoint: {', '.join(changed)}", tell)
-        return [piece_at(0, everything)]
+        return [piece_at(0, everything, format)]
     if added:
         names = ", ".join(one.path.name for one in added)
         tell(f"{names} grew since the last checkpoint: what was added comes next")
-        known.append(piece_at(int(saved["position"]), added))
+        known.append(piece_at(int(saved["position"]), added, format))
     return known
 
 
 def whole(files: Sequence[Path], format: str) -> list[Portion]:
     """Files as they are now."""
-    return [Portion(path, 0, path.stat().st_size) for path in files]
+    return [Portion(path, 0, records.size_of(path, format)) for path in files]
 
 
-def has_grown(checkpoints: Path) -> bool:
+def has_grown(checkpoints: Path, format: str) -> bool:
     """Whether a file is longer than at the newest checkpoint."""
     store = CheckpointStore(checkpoints)
     newest = store.newest()
     known = (store.extra(newest).get("data") or {}) if newest is not None else {}
     pieces = [piece_of(one) for one in known.get("pieces", ())]
     ends = {one.path: one.end or 0 for piece in pieces for one in piece.portions}
-    return any(path.is_file() and path.stat().st_size > end for path, end in ends.items())
+    there = ((path, end) for path, end in ends.items() if path.is_file())
+    return any(records.size_of(path, format) > end for path, end in there)
 
 
-def piece_at(position: int, portions: Sequence[Portion]) -> DataPiece:
-    """A piece with the digests of its bytes."""
-    shas = tuple(digests.of_file(one.path, one.begin, one.end) for one in portions)
+def piece_at(position: int, portions: Sequence[Portion], format: str) -> DataPiece:
+    """A piece with the digests of its content."""
+    shas = tuple(records.digest_of(one, format) for one in portions)
     return DataPiece(position, tuple(portions), shas)
+
+
+def renew(piece: DataPiece, format: str) -> DataPiece:
+    """A piece of an older checkpoint, which knows the bytes of files whose records count now."""
+    kept = [
+        one
+        if sha.startswith(records.BY_RECORD)
+        or not one.path.is_file()
+        or not records.counts_records(one.path, format)
+        or digests.of_file(one.path, one.begin, one.end) != sha
+        else whole([one.path], format)[0]
+        for one, sha in zip(piece.portions, piece.digests, strict=True)
+    ]
+    if kept == list(piece.portions):
+        return piece
+    return piece_at(piece.position, kept, format)
 
 
 def piece_of(document: Mapping[str, Any]) -> DataPiece:
@@ -100,13 +129,13 @@ def piece_of(document: Mapping[str, Any]) -> DataPiece:
     return DataPiece(document["position"], portions, tuple(one[-1] for one in document["files"]))
 
 
-def find_changes(files: Sequence[Path], known: Sequence[DataPiece]) -> list[str]:
+def find_changes(files: Sequence[Path], known: Sequence[DataPiece], format: str) -> list[str]:
     """Names of files that hold other bytes where the run has read, or are not the run's."""
     found = dict.fromkeys(
         one.path.name
         for piece in known
         for one, sha in zip(piece.portions, piece.digests, strict=True)
-        if one.path not in files or digests.of_file(one.path, one.begin, one.end) != sha
+        if one.path not in files or records.digest_of(one, format) != sha
     )
     ours = {one.path for piece in known for one in piece.portions}
     return [*found, *(path.name for path in files if path not in ours)]
@@ -114,9 +143,8 @@ def find_changes(files: Sequence[Path], known: Sequence[DataPiece]) -> list[str]
 
 def may_grow(added: Portion, format: str) -> bool:
     """Whether what stands behind a place of a file are whole records that were added."""
-    kind = records.kind_of(added.path, format)
-    if kind == "parquet" or (kind == "jsonl" and records.begins_array(added.path)):
-        return False
+    if records.counts_records(added.path, format):
+        return True
     with added.path.open("rb") as file:
         file.seek(max(0, added.begin - 1))
         return b"\n" in file.read(2)
@@ -139,7 +167,7 @@ def refuse_or_tell(what: str, tell: Tell) -> None:
         return
     raise JoyError(
         what,
-        help="put the old files back (lines added to their ends are gone on with); --fresh starts "
+        help="put the old files back (what is added at their ends is gone on with); --fresh starts "
         "anew; --accept-data goes on, with some samples seen twice and some not at all in this "
         "pass",
     )

@@ -112,7 +112,7 @@ def held_out_of(
         records.check(files, job.data.format)
         alone = copy.copy(task)  # with the model's parts that the task keeps
         alone.context = dataclasses.replace(task.context, packing=False)
-        piece = group.share(lambda: piece_at(0, whole(files, job.data.format)))
+        piece = group.share(lambda: piece_at(0, whole(files, job.data.format), job.data.format))
         key = digests.of_text(alone.identity(), *piece.digests, str(job.eval.limit))
         data = HeldOutSamples(alone, samples_of(alone, piece), job.eval, key)
         task = alone

@@ -115,7 +115,7 @@ def explain_end(job: Job, folder: RunFolder, start: LaunchOptions) -> str | None
     ended = wish is not None and saved and BestModel(wish, worse=saved["worse"]).ends
     if step < (job.steps or steps_of(job, known.get("samples_in_all", 0))) and not ended:
         return None
-    if job.steps is None and has_grown(folder.path / CHECKPOINTS):
+    if job.steps is None and has_grown(folder.path / CHECKPOINTS, job.data.format):
         return None
     folder.compare(dataclasses.asdict(job))
     return (

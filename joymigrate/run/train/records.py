@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +13,9 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.extras import need
+from joymigrate.run.train import digests
 
+BY_RECORD = "records:"  # before a digest of records
 SUFFIXES = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -95,7 +98,10 @@ class RecordPosition:
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """Bytes `begin … end - 1` of a data file; without `end` all that follow."""
+    """Bytes `begin … end - 1` of a data file; without `end` all that follow.
+
+    Of a Parquet file or a JSON array (`counts_records`) they are records.
+    """
 
     path: Path
     begin: int = 0
@@ -127,23 +133,51 @@ def check(files: Sequence[Path], format: str = "auto") -> None:
 def read(
     files: Sequence[Path | Portion], format: str = "auto", start: RecordPosition | None = None
 ) -> Iterator[tuple[TrainingRecord, RecordPosition]]:
-    """Records from `start` on, each with the mark behind it. Files of lines may be portions."""
+    """Records from `start` on, each with the mark behind it. Files may be portions."""
     at = start or RecordPosition()
     for number in range(at.file, len(files)):
         file = files[number]
         part = file if isinstance(file, Portion) else Portion(file)
-        first = at if number == at.file and start is not None else begin_of(part, number)
+        first = at if number == at.file and start is not None else begin_of(part, number, format)
         kind = kind_of(part.path, format)
         if kind == "parquet":
-            yield from rows(part.path, first)
+            yield from rows(part.path, first, part.end)
         elif kind == "jsonl" and begins_array(part.path):
-            yield from items(part.path, first)
+            yield from items(part.path, first, part.end)
         else:
             yield from lines(part.path, first, json_lines=kind == "jsonl", end=part.end)
 
 
-def begin_of(part: Portion, number: int) -> RecordPosition:
+def counts_records(path: Path, format: str) -> bool:
+    """Whether a portion of a file counts records, not bytes."""
+    kind = kind_of(path, format)
+    return kind == "parquet" or (kind == "jsonl" and begins_array(path))
+
+
+def size_of(path: Path, format: str) -> int:
+    """The end of a file as a portion has it: its records, or its bytes."""
+    if not counts_records(path, format):
+        return path.stat().st_size
+    if kind_of(path, format) == "parquet":
+        return int(open_parquet(path).metadata.num_rows)
+    return len(read_array(path))
+
+
+def digest_of(part: Portion, format: str) -> str:
+    """sha256 of a portion: of its bytes, or of its records whatever the file does around them."""
+    if not counts_records(part.path, format):
+        return digests.of_file(part.path, part.begin, part.end)
+    made = hashlib.sha256()
+    for record, _ in read([part], format):
+        text = json.dumps(record.value, sort_keys=True, default=str)
+        made.update(text.encode() + b"\n")
+    return f"{BY_RECORD}{made.hexdigest()}"
+
+
+def begin_of(part: Portion, number: int, format: str) -> RecordPosition:
     """Where a portion begins, with the lines before it."""
+    if not part.begin or counts_records(part.path, format):
+        return RecordPosition(number, part.begin, part.begin)
     with part.path.open("rb") as file:
         before, left = 0, part.begin
         while left and (piece := file.read(min(1 << 20, left))):
@@ -158,13 +192,20 @@ def begins_array(path: Path) -> bool:
         return file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
 
 
-def items(path: Path, at: RecordPosition) -> Iterator[tuple[TrainingRecord, RecordPosition]]:
-    """The records of one JSON array, which is read whole; `offset` counts records."""
+def read_array(path: Path) -> list[Any]:
+    """A JSON array, which is read whole."""
     try:
-        values = read_json(path.read_text("utf-8-sig"))
+        found: list[Any] = read_json(path.read_text("utf-8-sig"))
     except ValueError as error:
         raise JoyError(f"not valid JSON: {error}", where=str(path)) from None
-    for number, value in enumerate(values[at.offset :], at.offset + 1):
+    return found
+
+
+def items(
+    path: Path, at: RecordPosition, end: int | None = None
+) -> Iterator[tuple[TrainingRecord, RecordPosition]]:
+    """The records of one JSON array; `offset` counts records."""
+    for number, value in enumerate(read_array(path)[at.offset : end], at.offset + 1):
         where = f"{path} record {number}"
         if not isinstance(value, dict):
             raise JoyError(f"expected an object, got {type(value).__name__}", where=where)
@@ -219,22 +260,30 @@ def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def rows(path: Path, at: RecordPosition) -> Iterator[tuple[TrainingRecord, RecordPosition]]:
-    """One record per row of a Parquet file, read batch by batch."""
+def open_parquet(path: Path) -> Any:
+    """A Parquet file; `JoyError` for one of another kind."""
     need("train", "pyarrow", what="reading Parquet")
     from pyarrow import ArrowInvalid, parquet
 
     try:
-        file = parquet.ParquetFile(path)
+        return parquet.ParquetFile(path)
     except (ArrowInvalid, OSError) as error:
         raise JoyError(f"not a Parquet file: {error}", where=str(path)) from None
+
+
+def rows(
+    path: Path, at: RecordPosition, end: int | None = None
+) -> Iterator[tuple[TrainingRecord, RecordPosition]]:
+    """One record per row of a Parquet file up to row `end`, read batch by batch."""
     row = 0
-    for batch in file.iter_batches(batch_size=1024):
+    for batch in open_parquet(path).iter_batches(batch_size=1024):
         if row + batch.num_rows <= at.offset:
             row += batch.num_rows
             continue
         for value in batch.to_pylist():
             row += 1
+            if end is not None and row > end:
+                return
             if row > at.offset:
                 yield TrainingRecord(value, f"{path} row {row}"), RecordPosition(at.file, row, row)
 

@@ -21,9 +21,10 @@ import torch
 from joymigrate.device import Device
 from joymigrate.errors import JoyError
 from joymigrate.ledger import Ledger, Step, Subject
-from joymigrate.run.train import gate, job, launch, worker
+from joymigrate.run.train import data_state, digests, gate, job, launch, worker
 from joymigrate.run.train.checkpoint_store import CheckpointStore
 from joymigrate.run.train.loop import Loop
+from joymigrate.run.train.records import Portion
 from joymigrate.run.train.run_folder import RunFolder
 from joymigrate.run.train.status import status
 from tests.run.train import jobs
@@ -432,28 +433,59 @@ def test_a_run_goes_on_with_other_data_only_when_it_is_told_to(
     assert len(jobs.losses(tmp_path / "runs/job")) == 10
 
 
-@pytest.mark.parametrize("packing", [False, True])
+def write_records(path: Path, records: list[dict[str, Any]]) -> None:
+    """JSON lines, one JSON array, or Parquet, by the name."""
+    if path.suffix == ".parquet":
+        pa = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(
+            pa.Table.from_pylist(records), path, row_group_size=len(records) // 2
+        )
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(records, indent=len(records) % 2))
+    else:
+        path.write_text("".join(json.dumps(one) + "\n" for one in records))
+
+
+@pytest.mark.parametrize(
+    ("name", "packing"),
+    [("a.jsonl", False), ("a.jsonl", True), ("a.parquet", False), ("a.json", False)],
+)
 def test_a_file_that_grew_is_gone_on_with_its_new_rows_once_each(
-    tmp_path: Path, packing: bool, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, name: str, packing: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = tmp_path / "grown.jsonl"
-    lines = [json.dumps({"text": f"line {number} " * 3}) + "\n" for number in range(34)]
+    text = tmp_path / name
+    lines = [{"text": f"line {number} " * 3} for number in range(34)]
     settings = {
-        "data": {"train": "grown.jsonl", "max_length": 32, "packing": packing},
+        "data": {"train": name, "max_length": 32, "packing": packing},
         "logging": {"samples": True},
         "steps": None,
     }
     for count in (19, 30, 34):  # a pass of 19 lines ends inside its last step
-        text.write_text("".join(lines[:count]))
+        write_records(text, lines[:count])
         made = job.load(jobs.write(tmp_path, **settings))
         assert launch.launch(made, launch.LaunchOptions(), print) == 0
-    assert "grown.jsonl grew since the last checkpoint" in capsys.readouterr().out
+    assert f"{name} grew since the last checkpoint" in capsys.readouterr().out
     consumed = (tmp_path / "runs/job/samples/rank0.jsonl").read_text().splitlines()
     seen = [sample for line in consumed for sample in json.loads(line)["samples"]]
     rows = RunFolder(tmp_path / "runs/job").status()["samples_in_all"]
     assert set(seen) == set(range(rows))
     assert rows == 34 or packing
     assert len(seen) - rows < 3 * made.batch.size  # what fills the last steps
+    write_records(text, [{"text": "another"}, *lines[1:]])
+    assert launch.launch(dataclasses.replace(made, steps=30), launch.LaunchOptions(), print) == 2
+    assert f"the data changed since the last checkpoint: {name}" in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_knew_the_bytes_of_parquet_is_gone_on_from(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    write_records(path, [{"text": f"line {number}"} for number in range(20)])
+    old = data_state.DataPiece(
+        0, (Portion(path, 0, path.stat().st_size),), (digests.of_file(path),)
+    )
+    assert data_state.find_changes([path], [old], "auto") == ["a.parquet"]
+    found = data_state.renew(old, "auto")
+    assert found.portions == (Portion(path, 0, 20),)
+    assert data_state.find_changes([path], [found], "auto") == []
 
 
 def test_a_process_that_is_faster_waits_for_the_first_one(tmp_path: Path) -> None:
