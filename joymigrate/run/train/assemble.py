@@ -20,6 +20,7 @@ from joymigrate.run.train.held_out import held_out_of
 from joymigrate.run.train.job import Job, check_warmup, data_files, micro_size
 from joymigrate.run.train.logs import TrainingLog
 from joymigrate.run.train.loop import LoopParts
+from joymigrate.run.train.mixture import MixedOrder
 from joymigrate.run.train.models import ModelSource, adapt, unwrap
 from joymigrate.run.train.order import SampleOrder
 from joymigrate.run.train.parallel import lay_out
@@ -174,19 +175,28 @@ def source_of(job: Job, task: Task, rank: int, folder: RunFolder, tell: Tell) ->
     records.check(files, job.data.format)
     reading = task.identity()
     pieces = group.share(
-        lambda: pieces_of(files, job.data.format, reading, folder.path / CHECKPOINTS, tell)
-    )
-    first = samples_of(job, task, pieces[0], tell)
-    if task.PACKS and task.context.packing and len(first) < job.batch.size:
-        few = f"packed, the data fill {len(first)} of the {job.batch.size} rows of a step"
+        lambda: pieces_of(
+            files, job.data.format, reading, folder.path / CHECKPOINTS, tell,
+            grows=not job.data.weights,
+        )
+    )  # fmt: skip
+    parts = pieces[0].by_file() if job.data.weights else pieces[:1]
+    first = [samples_of(job, task, one, tell) for one in parts]
+    filled = sum(map(len, first))
+    if task.PACKS and task.context.packing and filled < job.batch.size:
+        few = f"packed, the data fill {filled} of the {job.batch.size} rows of a step"
         unpack(task, folder, few, tell)
-        first = samples_of(job, task, pieces[0], silent)
-    samples = JoinedSamples([first, *(samples_of(job, task, one, tell) for one in pieces[1:])])
+        first = [samples_of(job, task, one, silent) for one in parts]
+    samples = JoinedSamples([*first, *(samples_of(job, task, one, tell) for one in pieces[1:])])
     if len(samples) < job.batch.size:
         tell(f"a step takes {job.batch.size} samples of {len(samples)}: it sees some twice")
+    data = {"reading": reading, "pieces": [piece.document() for piece in pieces]}
+    if job.data.weights:
+        mixed = MixedOrder([*map(len, first)], job.data.weights, job.seed, job.data.until)
+        mixture = BatchFeed(task, samples, mixed, *place, data, job.data.train)
+        return AssembledSource(mixed.size, mixture)
     sizes = list(itertools.accumulate(map(len, samples.parts)))
     growth = tuple(zip((piece.position for piece in pieces[1:]), sizes[1:], strict=True))
-    data = {"reading": reading, "pieces": [piece.document() for piece in pieces]}
     order = SampleOrder(sizes[0], job.seed, growth=growth)
     again = max(0, pieces[-1].position - round(sizes[-2] * (job.epochs or 1.0))) if growth else 0
     return AssembledSource(len(samples), BatchFeed(task, samples, order, *place, data), again=again)
@@ -246,7 +256,9 @@ def steps_of(job: Job, samples: int, again: int = 0) -> int:
     """Optimiser steps of the run; `again` samples were seen once more on the way."""
     if job.steps is not None:
         return job.steps
-    return max(1, math.ceil((samples * (job.epochs or 1.0) + again) / job.batch.size))
+    steps = (samples * (job.epochs or 1.0) + again) / job.batch.size
+    once = job.data.weights and job.data.until == "first"  # then no sample comes twice
+    return max(1, math.floor(steps) if once else math.ceil(steps))
 
 
 def model_of(job: Job, task: Task) -> Any:

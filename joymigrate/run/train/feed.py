@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from joymigrate.run.train.columns import Batch, Sample
+from joymigrate.run.train.mixture import MixedOrder
 from joymigrate.run.train.order import SampleOrder
 from joymigrate.run.train.tasks import Task
 from joymigrate.run.train.tasks.task import SampleSource
@@ -105,7 +106,7 @@ class StepFeed(Generic[Made]):
     def restore(self, document: Any) -> None:
         """Go on where a checkpoint stands."""
 
-    def figures(self) -> dict[str, float]:
+    def figures(self) -> dict[str, Any]:
         """What there is to tell of a step beside its loss."""
         return {}
 
@@ -121,21 +122,31 @@ class BatchFeed(StepFeed[RankShare]):
         self,
         task: Task,
         samples: SampleSource,
-        order: SampleOrder,
+        order: SampleOrder | MixedOrder,
         size: int,
         micro: int,
         rank: int,
         ranks: int,
         data: Mapping[str, Any] | None = None,
+        sources: Sequence[str] = (),
     ) -> None:
         super().__init__()
+        self.sources, self.taken = sources, 0  # names; samples consumed
         self.task, self.samples, self.order = task, samples, order
         self.size, self.micro, self.rank, self.ranks = size, micro, rank, ranks
         self.data = dict(data or {})
 
     def take(self, position: int, following: int | None) -> RankShare:
         """The portion at `position`; `following` is prepared meanwhile."""
+        self.taken = position + self.size
         return self.prepare(position, following)
+
+    def figures(self) -> dict[str, Any]:
+        """How many samples of each source of a mixture were consumed."""
+        if not isinstance(self.order, MixedOrder):
+            return {}
+        counts = self.order.counts(self.taken).tolist()
+        return {"sources": dict(zip(self.sources, counts, strict=True))}
 
     def make(self, position: int) -> RankShare:
         """Read and collate one portion."""

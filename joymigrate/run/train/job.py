@@ -379,6 +379,8 @@ def check_mixture(job: Job) -> None:
         raise JoyError(
             f"{len(weights)} weights for {len(files)} files of data.train", where="data.weights"
         )
+    if len(set(files)) < len(files):
+        raise JoyError("a file stands twice in data.train", where="data.weights")
     if not all(0 < one < math.inf for one in weights):
         raise JoyError("every weight is above 0", where="data.weights")
 
