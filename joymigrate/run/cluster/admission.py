@@ -204,12 +204,11 @@ class Admission:
         ]
 
     def cards_suffice(self, entry: WaitingJob, now: float) -> bool:
-        """Whether the free cards alone would do, without a look at CPU and memory."""
+        """Whether the free cards alone may do, without a look at CPU, memory and leaves."""
         task = entry.job.tasks[0]
         if len(entry.job.tasks) > 1 or not (task.cpu_milli or task.memory_mib):
             return False
-        bare = replace(entry.job, tasks=(replace(task, cpu_milli=0, memory_mib=0),))
-        return not isinstance(self.placer.place(bare, self.hold_for(entry, now)), PlacementRefusal)
+        return not self.too_few(entry, self.binding(entry, now))
 
     def fills_a_gap(self, entry: WaitingJob, now: float) -> bool:
         """Whether a job that starts now ends before some held cards are needed."""
@@ -251,17 +250,14 @@ class Admission:
         return found
 
     def _place_beside_hold(self, entry: WaitingJob, now: float) -> Placement | PlacementRefusal:
-        """Place; `HELD` when only held cards would do."""
+        """Place; `HELD` when held cards may do, which `why` looks into."""
         holds = self.binding(entry, now)
         placed: Placement | PlacementRefusal = NO_ROOM
         if not self.too_few(entry, holds):
             placed = self.placer.place(entry.job, self.together(holds))
             if not isinstance(placed, PlacementRefusal) or placed.permanent:
                 return placed
-        if not holds or self.too_few(entry, ()):
-            return placed
-        bare = self.placer.place(entry.job)
-        return placed if isinstance(bare, PlacementRefusal) else HELD
+        return placed if not holds or self.too_few(entry, ()) else HELD
 
     def why(self, entry: WaitingJob, now: float) -> PlacementRefusal | None:
         """Why a job may not start now, with the figures of this moment; None where it may.
@@ -271,6 +267,8 @@ class Admission:
         outcome = self.admit(entry, now)
         if not isinstance(outcome, PlacementRefusal) or outcome.permanent:
             return outcome if isinstance(outcome, PlacementRefusal) else None
+        if outcome == HELD and isinstance(self.placer.place(entry.job), PlacementRefusal):
+            outcome = NO_ROOM
         holds = self.binding(entry, now)
         hold = self.together(holds)
         kinds = {

@@ -17,6 +17,8 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import (
     cards,
@@ -100,7 +102,8 @@ class Scheduler(Resizing):
             str
         ] = []  # jobs that nobody comes before any more, for who writes it down
         self.decisions = 0
-        self._released = False  # whether a hold has ended in this cycle
+        self._released: list[CardHold] = []  # holds that have ended and whose cards are not offered
+        self._unheld: set[int] = set()  # groups that are asked again only for a hold of their own
         self._numbers = itertools.count()
 
     # -- events ---------------------------------------------------------------------------------
@@ -139,7 +142,7 @@ class Scheduler(Resizing):
             actions += decided
             # What an eviction freed beyond the claim's need is offered at once, and so are cards
             # that are no longer held.
-            again = self._released or any(isinstance(action, Evict) for action in decided)
+            again = bool(self._released) or any(isinstance(action, Evict) for action in decided)
             if not self._open() and not again:
                 break
         self._grow(actions)
@@ -210,12 +213,30 @@ class Scheduler(Resizing):
         if not holds:
             return
         self.admission.holds = tuple(one for one in self.admission.holds if one not in holds)
-        self._released = True
-        self._reopen()
+        self._released += holds
+
+    def _offer(self) -> None:
+        """Let those failed groups try again that the cards of ended holds may help, and those for
+        which cards may be held now; of these only as many are asked as there are holds to give."""
+        holds, self._released = self._released, []
+        if not holds:
+            return
+        offered = np.bitwise_or.reduce([hold.mask for hold in holds]) & self.state.free
+        self._wake({int(node) for node in offered.nonzero()[0]}, set())
+        for number in self._failed & self._groups.keys():
+            self._let_hold(number, self._first(self._groups[number]))
+
+    def _let_hold(self, number: int, entry: WaitingJob) -> None:
+        """Ask a failed group again if cards may be held for it."""
+        if self.settings.hold and not self.admission.covered(entry):
+            self._failed.discard(number)
+            if not self._strict(entry.job.queue):
+                self._unheld.add(number)
 
     def _reopen(self) -> None:
         """Something was given back: what has failed may fit now."""
         self._failed.clear()
+        self._unheld.clear()
 
     def _adopt(self, entry: WaitingJob, known: bool) -> None:
         """Take over a job that already runs where its `running` says.
@@ -238,20 +259,24 @@ class Scheduler(Resizing):
         self.allocations.drop(name)
         self._note_ends(run.placement)
         self.quotas.add(run.entry.job.queue, run.use, -1)
-        self._wake({grant.node for grant in run.placement}, run.entry.job.queue)
+        nodes = {grant.node for grant in run.placement}
+        self._wake(nodes, set(self.quotas.chain(run.entry.job.queue)))
 
-    def _wake(self, nodes: set[int], queue: str) -> None:
-        """Let those failed groups try again that these nodes or this queue's smaller use may help.
+    def _wake(self, nodes: set[int], chain: set[str]) -> None:
+        """Let those failed groups try again that these nodes or these queues' smaller use may help.
 
         A job that found no room can only find some where something was given back, and only if at
         least one of its pods fits there. Looking at a handful of nodes spares looking at all.
         """
-        chain = set(self.quotas.chain(queue))
         hopeless: dict[int, bool] = {}
-        for number in list(self._failed):
+        for number in self._failed | self._unheld:
             group = self._groups.get(number)
-            if group is None or self._may_start_now(self._first(group), nodes, chain, hopeless):
+            entry = None if group is None else self._first(group)
+            if entry is None or self._may_start_now(entry, nodes, chain, hopeless):
                 self._failed.discard(number)
+                self._unheld.discard(number)
+            elif self._now - entry.since >= self.settings.hold_blind_after:
+                self._let_hold(number, entry)
 
     def _may_start_now(
         self, entry: WaitingJob, nodes: set[int], chain: set[str], hopeless: dict[int, bool]
@@ -261,12 +286,6 @@ class Scheduler(Resizing):
             return True
         if job.queue in chain and self.quotas.account(job.queue).declared:
             return True
-        if (
-            self.settings.hold
-            and self._now - entry.since >= self.settings.hold_blind_after
-            and not self.admission.covered(entry)
-        ):
-            return True  # it may have become the one that cards are held for
         shapes = self.placer.shapes(job, job.tasks[0])
         if isinstance(shapes, PlacementRefusal):
             return True
@@ -301,7 +320,7 @@ class Scheduler(Resizing):
     def _cycle(self) -> list[Action]:
         actions: list[Action] = []
         self._check_holds()
-        self._released = False
+        self._offer()
         heap = [
             (self._order(self._first(group)), number)
             for number, group in self._groups.items()
@@ -319,6 +338,11 @@ class Scheduler(Resizing):
                 heapq.heappush(heap, (fresh, number))  # its queue's share has grown meanwhile
                 continue
             queue = entry.job.queue
+            if number in self._unheld:
+                self._unheld.discard(number)
+                if self.admission.covered(entry):
+                    self._failed.add(number)
+                    continue
             if self._try_group(number, group, actions):
                 if number in self._groups:
                     heapq.heappush(heap, (self._order(self._first(group)), number))
