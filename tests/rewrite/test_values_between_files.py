@@ -8,6 +8,7 @@ import pytest
 
 from joymigrate import chips
 from joymigrate.rewrite import device_tests, patches, scan
+from tests.rewrite.projects import move, write
 
 TORCH = "import torch\n"
 LACKS = "torch.cuda.jiterator._create_jit_fn('x')"
@@ -66,3 +67,36 @@ def test_what_a_condition_guards_is_held_with_it(tmp_path: Path, name: str) -> N
 def test_a_value_moves_with_all_that_compares_and_takes_it(tmp_path: Path, name: str) -> None:
     made = write_safely(tmp_path, MOVED[name])
     assert {file for file, text in made.items() if "cuda" in text} == set()
+
+
+PARSER = (
+    "import argparse\nimport torch\nparser = argparse.ArgumentParser()\n"
+    "parser.add_argument('--device', default='{}', type=str)\nargs = parser.parse_args()\n"
+)
+
+
+def test_an_option_of_one_program_is_none_of_another(tmp_path: Path) -> None:
+    reads = "args.device = args.device if torch.cuda.is_available() else 'cpu'\n"
+    write(tmp_path, {
+        "train.py": PARSER.format("cuda") + "import loop\n" + reads + "loop.run(args)\n",
+        "loop.py": "import torch\ndef run(args):\n    torch.zeros(1, device=args.device)\n",
+        "export.py": "import onnxruntime\n" + PARSER.format("cpu") +
+        "provider = 'CUDAExecutionProvider' if args.device in ['gpu', 'cuda'] else 'CPU'\n",
+    })  # fmt: skip
+    move(tmp_path)
+    text = (tmp_path / "train.py").read_text()
+    assert "default='npu'" in text
+    assert "torch.npu.is_available()" in text
+    assert "'cuda'" in (tmp_path / "export.py").read_text()
+
+
+def test_an_option_that_programs_share_is_one(tmp_path: Path) -> None:
+    write(tmp_path, {
+        "options.py": PARSER.format("cuda").replace("args = parser.parse_args()\n", ""),
+        "train.py": "import torch\nfrom options import parser\nargs = parser.parse_args()\n"
+        "torch.zeros(1).to(args.device)\n",
+        "other.py": "from options import parser\nargs = parser.parse_args()\n"
+        "kind = args.device == 'cuda'  # joymigrate: ignore\n",
+    })  # fmt: skip
+    move(tmp_path)
+    assert "default='cuda'" in (tmp_path / "options.py").read_text()

@@ -11,6 +11,7 @@ A cell is a tuple that names a place for a value:
     ("attribute", path, scope, name)   an attribute of the instances of a class
     ("field", cell, name)              an attribute or entry of what a cell holds
     ("setting", name)                  an option or a key of a settings file
+    ("setting", name, file)            an option of the program that a file is
     ("environment", name)              an environment variable
 
 A scope is the offset of the function or class that opens it, 0 for the module.

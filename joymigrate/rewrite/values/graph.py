@@ -29,6 +29,7 @@ from joymigrate.rewrite.values.reader import read
 
 SETTINGS = re.compile(r"(?i)(?:^|_)(?:args?|arguments?|opts?|options?|cfg|conf|config|"
                       r"configuration|hparams|params|settings|flags|namespace)(?:$|_)")  # fmt: skip
+PARSES = re.compile(r"\bparse_(?:known_)?args\(")
 # Attributes that mean something else in every class: not followed where the class is unknown.
 NEAR = 80  # cells that are looked at to find the class of an object or what is called
 FILES = 40  # files that one name may lead to; more say that it means many things
@@ -55,6 +56,8 @@ class ValueGraph:
     _partial: list[tuple[dict[Any, Any], Any]] = field(default_factory=list)
     _naming: dict[str, list[str]] = field(default_factory=dict)
     _options: dict[str, list[tuple[Cell, Edge]]] = field(default_factory=dict)
+    _defining: dict[str, set[str]] = field(default_factory=dict)
+    _below_of: dict[str, set[str]] = field(default_factory=dict)
 
     def file(self, path: str) -> FileValues | None:
         """The cells of a file; None where it is none of ours or can't be read."""
@@ -106,7 +109,7 @@ class ValueGraph:
         home = self.file(home_of(cell))
         if home is None:
             return
-        yield from home.edges.get(cell, ())
+        yield from (self._of_program(edge, home_of(cell)) for edge in home.edges.get(cell, ()))
         if way == GOES:
             yield from self._goes(cell, home)
         elif kind == "name" and cell[2] == 0:
@@ -396,7 +399,8 @@ class ValueGraph:
         if base[0] == "module":
             yield Edge(("name", base[1], 0, name), 1, "read")
         elif name.isidentifier() and self._is_settings(base) and self._known_setting(name):
-            yield Edge(("setting", name), 1, "read")
+            for setting in self._settings_of(home_of(base), name):
+                yield Edge(setting, 1, "read")
 
     def _is_settings(self, base: Cell) -> bool:
         """Whether a cell holds the options or the settings of a program."""
@@ -425,25 +429,69 @@ class ValueGraph:
                     continue
                 values = self.file(path)
                 if values is not None:
-                    found += [(("setting", name), e)
+                    found += [(("setting", name), replace(e, path=path))
                               for e in values.settings.get(f"setting:{name}", ())]  # fmt: skip
         return self._options[name]
 
+    def _of_program(self, edge: Edge, path: str) -> Edge:
+        """An edge to an option, as that of the program whose file says so."""
+        if edge.cell[0] != "setting" or path not in self._programs(edge.cell[1]):
+            return edge
+        return replace(edge, cell=("setting", edge.cell[1], path))
+
+    def _programs(self, name: str) -> set[str]:
+        """Files that define an option and parse it: it is no other program's."""
+        if name not in self._defining:
+            flags = {name, name.replace("_", "-")}
+            defined = re.compile(
+                rf"add_argument\([^()]*[\"']--(?:{'|'.join(map(re.escape, flags))})[\"']"
+            )
+            self._defining[name] = {
+                path for flag in flags for path in self.naming(flag)
+                if PARSES.search(self.texts[path]) and defined.search(self.texts[path])
+            }  # fmt: skip
+        return self._defining[name]
+
+    def _settings_of(self, path: str, name: str) -> list[Cell]:
+        """The options of a name that a file may read: its own, else those of the programs that it
+        belongs to and those that no program has for itself."""
+        programs = self._programs(name)
+        near = [p for p in programs if path in self._below(p) or p in self._below(path)]
+        own = [path] if path in programs else sorted(near or programs)
+        shared: list[Cell] = [] if path in programs else [("setting", name)]
+        return [*(("setting", name, each) for each in own), *shared]
+
+    def _below(self, path: str) -> set[str]:
+        """A file with all files of the project that it imports, as far as absolute names say."""
+        if path not in self._below_of:
+            found, todo = {path}, [path]
+            while todo:
+                one = todo.pop()
+                for dotted in self.tree.imports.get(one, ()):
+                    place = self.tree.locate(one, dotted)
+                    if place is not None and place[0] not in found:
+                        found.add(place[0])
+                        todo.append(place[0])
+            self._below_of[path] = found
+        return self._below_of[path]
+
     def _of_setting(self, cell: Cell, way: int) -> Iterator[Edge]:
-        kind, name = cell
+        kind, name = cell[:2]
         if kind == "environment":
             for path in self.naming(name) if name else ():
                 values = self.file(path)
                 yield from values.settings.get(f"environment:{name}", ()) if values else ()
             return
         yield from self.settings.get(name, ())
+        programs, owner = self._programs(name), cell[2] if len(cell) > 2 else None
         for _, edge in self._option_edges(name):
-            yield edge
+            if edge.path == owner or (owner is None and edge.path not in programs):
+                yield edge
         files = self.naming(name) if way == GOES else ()
         for path in files if len(files) <= FILES else ():
             values = self.file(path)
             for read_ in values.fields.get(name, ()) if values is not None else ():
-                if self._is_settings(read_[1]):
+                if cell in self._settings_of(path, name) and self._is_settings(read_[1]):
                     yield Edge(read_, 1, "read")
 
 
