@@ -154,11 +154,17 @@ def slot(module: Module, findings: list[Finding]) -> tuple[ast.stmt, bool] | Non
     """The statement that the new line stands beside, and whether before (True) or after it.
 
     After the first import of torch; before it when that very statement is rewritten to need the
-    new import; for a helper in a file without torch, after the last import.
+    new import; for a helper in a file without torch, after the last import. An import of torch
+    that follows the first line which needs the new one is none.
     """
     statements = [*module.names.nodes[ast.Import], *module.names.nodes[ast.ImportFrom]]
     statements.sort(key=lambda node: node.lineno)
-    torch = [node for node in statements if names_torch(node)]
+    needed = min((f.line for f in findings if f.needs and f.edits), default=sys.maxsize)
+    early = [node for node in statements if node.lineno <= needed]
+    torch = [node for node in early if names_torch(node)]
+    if not torch and any(names_torch(node) for node in statements):
+        outside = [n for n in early if not future(n) and getattr(n, "parent", None) is module.tree]
+        return (outside[-1], False) if outside else first_statement(module)
     if module.context.style.portable:
         top = [n for n in statements if getattr(n, "parent", None) is module.tree]
         asked = next((n for n in torch if n not in top and tries(module, n)), None)

@@ -186,7 +186,7 @@ def find_configured(files: Iterable[File], device: str) -> frozenset[str]:
     """Keys of YAML, JSON and TOML files whose value is the origin's device: `device: cuda:0`."""
     word = re.escape(device)
     line = re.compile(
-        rf"""(?m)^[\s{{,]*["']?([\w.-]+)["']?\s*[:=]\s*["']?{word}(?::\d+)?["']?\s*,?\s*$"""
+        rf"""(?m)^[\s{{,]*["']?([\w.-]+)["']?\s*[:=]\s*["']?{word}(?::\d+)?["']?\s*,?\s*(?:#.*)?$"""
     )
     told = [read_text(f.path) for f in files if f.kind in ("yaml", "json", "toml", "ini")]
     return frozenset(key for text in told for key in line.findall(text))

@@ -13,6 +13,7 @@ from joymigrate import chips
 from joymigrate.model import Style, Tier
 from joymigrate.rewrite import device_tests, patches, scan
 from tests.ledger.trees import write_tree
+from tests.rewrite.projects import move, write
 
 CASES = [
     {"styles": [*styles], **case}
@@ -104,3 +105,65 @@ def test_a_second_rewrite_changes_nothing(tmp_path: Path) -> None:
             patch.path.write_bytes(patch.after or b"")
         again = scan([root], chip=chips.target("ascend"), origin=chips.origin(), style=style)  # type: ignore[arg-type]
         assert not list(patches(again)), case["name"]  # type: ignore[index]
+
+
+LATE = "from net import Net\nnet = Net().cuda()\nimport torch\nnet = torch.nn.Sequential(net)\n"
+
+
+@pytest.mark.parametrize(
+    ("style", "files", "path", "wanted"),
+    [
+        (
+            Style.AGNOSTIC,
+            {
+                "a.py": "import torch\n\ndef main(config):\n"
+                '    d = torch.device(config["device"] if torch.cuda.is_available() else "cpu")\n',
+                "config.yaml": 'device: "cuda"   # "cpu" without a card\n',
+            },
+            "a.py",
+            'jm.device(config["device"]) if jm.device_module().is_available() else "cpu"',
+        ),
+        (
+            Style.AGNOSTIC,
+            {"a.sh": "[[ -v CUDA_VISIBLE_DEVICES ]] && python a.py\n", "a.py": "import torch\n"},
+            "a.sh",
+            "[[ -v CUDA_VISIBLE_DEVICES || -v ASCEND_RT_VISIBLE_DEVICES ]] &&",
+        ),
+        (
+            Style.AGNOSTIC,
+            {"a.sh": "[[ ! -v CUDA_VISIBLE_DEVICES ]] && python a.py\n", "a.py": "import torch\n"},
+            "a.sh",
+            "[[ ! -v CUDA_VISIBLE_DEVICES ]] &&",
+        ),
+        (Style.DIRECT, {"a.py": LATE}, "a.py", "from net import Net\nimport torch_npu\n"),
+        (
+            Style.AGNOSTIC,
+            {"a.py": LATE},
+            "a.py",
+            "from net import Net\nimport joymigrate_device as jm\n",
+        ),
+        (
+            Style.ACCELERATOR,
+            {"a.py": "import torch\nimport torch.multiprocessing\nx = torch.ones(2).cuda()\n"},
+            "a.py",
+            "import torch\nimport torch.multiprocessing\nx",
+        ),
+        (
+            Style.ACCELERATOR,
+            {
+                "net.py": "import torch\nclass Net:\n    def __init__(self, use_cuda):\n"
+                "        self.torch = torch.cuda if use_cuda else torch\n",
+                "a.py": "import torch\nfrom net import Net\nNet(torch.cuda.is_available())\n",
+            },
+            "net.py",
+            "self.torch = torch.get_device_module() if use_cuda else torch",
+        ),
+    ],
+    ids=["configured", "tested", "not set", "late, direct", "late", "imported twice", "module"],
+)
+def test_what_a_stranger_found_half_moved(
+    style: Style, files: dict[str, str], path: str, wanted: str, tmp_path: Path
+) -> None:
+    write(tmp_path, files)
+    move(tmp_path, style)
+    assert wanted in (tmp_path / path).read_text(encoding="utf-8")

@@ -21,7 +21,11 @@ def find(module: Module) -> Iterator[Finding]:
         return
     for call in module.names.nodes[ast.Call]:
         given = call.args[0] if call.args else None
-        if given is None or read_key(given) not in keys or module.guarded(call) is not None:
+        if given is None or module.guarded(call) is not None:
+            continue
+        if isinstance(given, ast.IfExp):  # `cfg["device"] if torch.cuda.is_available() else "cpu"`
+            given = next((g for g in (given.body, given.orelse) if read_key(g) in keys), given)
+        if read_key(given) not in keys:
             continue
         made = module.names.dotted(call.func) == "torch.device"
         moved = isinstance(call.func, ast.Attribute) and call.func.attr == "to"

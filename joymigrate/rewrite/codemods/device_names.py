@@ -13,6 +13,7 @@ from joymigrate.chips import NameAdvice
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite import own_kernels, under_shim
+from joymigrate.rewrite.guards import negative
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.moved_names import moved_part
 from joymigrate.rewrite.portable.names import root_of, write_name
@@ -375,7 +376,10 @@ def bare(module: Module, top: ast.expr) -> Iterator[Finding]:
     if module.context.style is Style.ACCELERATOR:
         torch, needs = torch_at(module, top)
         edits = [(*module.span(top), f"{torch}.get_device_module()")]
-        yield module.find("JM101", top, edits=edits, tier=Tier.UNSAFE, needs=needs)
+        # `torch.cuda if use_cuda else torch`: a card is there, and so torch's module is its own.
+        chosen = isinstance(parent, ast.IfExp) and parent.body is top and not negative(parent.test)
+        tier = Tier.SAFE if chosen else Tier.UNSAFE
+        yield module.find("JM101", top, edits=edits, tier=tier, needs=needs)
         return
     if module.context.style is Style.AGNOSTIC:
         written = f"{module.helper}.device_module()"

@@ -10,7 +10,7 @@ import ast
 
 from joymigrate.rewrite.device_places import asks
 from joymigrate.rewrite.module import Module
-from joymigrate.rewrite.scopes import NameScope
+from joymigrate.rewrite.scopes import FUNCTIONS, NameScope
 
 HOST = 'torch.device("cpu")'
 
@@ -20,7 +20,10 @@ def torch_at(module: Module, node: ast.AST) -> tuple[str, str | None]:
     root = module.names.root.names
     for name in dict.fromkeys(("torch", *root)):
         found = module.names.lookup(name, node)
-        if found is not None and [one.dotted for one in found[1]] == ["torch"]:
+        if found is None or {one.dotted for one in found[1]} != {"torch"}:
+            continue
+        late = all(getattr(one.node, "lineno", 0) > getattr(node, "lineno", 0) for one in found[1])
+        if not late or module.names.enclosing(node, FUNCTIONS) is not None:
             return name, None
     return "torch", "torch"
 

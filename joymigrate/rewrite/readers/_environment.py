@@ -16,6 +16,8 @@ NAMES_ONLY = frozenset(("unset", "printenv", "read", "mapfile", "readarray"))
 SPEAKS = frozenset(("echo", "printf", "grep", "egrep", "sed", "awk", "log", "die", "warn", "rg"))
 # Options whose value is `NAME=value` or `NAME`, in docker, podman, mpirun, kubectl, srun, qsub …
 CARRIES = frozenset(("-e", "--env", "-x", "-genv", "-env", "--build-arg", "-v", "--export"))
+TESTED = {"[[": "||", "[": "-o"}  # what joins two questions of a test
+OTHERWISE = "?"  # a test that asks more than this
 INDICES = re.compile(rf"[\d,\s{EXPANDED}-]*")
 
 
@@ -28,7 +30,7 @@ class VariableMention:
     last: int
     value_at: int | None
     sure: bool
-    option: str = ""  # that hands the variable on: `-e`, `-x`
+    option: str = ""  # that hands the variable on (`-e`, `-x`), or asks for it
 
     @property
     def name(self) -> str:
@@ -73,6 +75,8 @@ def mentions(command: Command) -> Iterator[VariableMention]:
             bare = name in (*DECLARE, *NAMES_ONLY) or before in (*CARRIES, "-u", "-v")
             if bare:
                 option = before if before in (*CARRIES, "-u") else ""
+                if name in TESTED:  # `[[ -v NAME ]]`: one of both is set
+                    option = f"{TESTED[name]} {before}" if len(words) == 4 else OTHERWISE
                 yield VariableMention(word, 0, len(word.value), None, True, option)
             continue
         yield from inside(word, sure=before in CARRIES or word.value.startswith("--export="))
@@ -148,6 +152,9 @@ def both(
     whole = mention.first == 0 and word.at and word.at[0] == word.start
     if not whole or not mention.sure:
         sites.add(rule, word.start, word.end, reason="sets one platform's variable inside a text")
+        return
+    if mention.option == OTHERWISE:
+        sites.add(rule, word.start, word.end, reason="asks for one platform's variable")
         return
     if "$(" in text or "`" in text:
         sites.add(rule, word.start, word.end, reason="the value is computed by a command")
