@@ -79,6 +79,10 @@ def score_kit(
 
     one_of(by, BY, "--by")
     documents = [score.check(read_json(path), str(path)) for path in scores]
+    for path, one in zip(scores, documents, strict=True):
+        device = chips.get(one["chip"]).device
+        if not no_calibration and one.get("device", device) == device:
+            score.require_machine(one, device, str(path), "--no-calibration shows its figures")
     rows = [
         {**row, "version": str(document["versions"].get(chips.get(document["chip"]).package, ""))}
         for document in documents
@@ -133,11 +137,7 @@ def merge_scores(
 
     documents = [score.check(read_json(path), str(path)) for path in scores]
     for path, one in zip(scores, documents, strict=True):
-        if doubt := score.find_doubt(one, chips.get(one["chip"]).device):
-            raise JoyError(
-                f"{doubt}: it says nothing of the chip", where=str(path),
-                help="a score to share is made by python kit/run.py beside a chip",
-            )  # fmt: skip
+        score.require_machine(one, chips.get(one["chip"]).device, str(path))
     if check:
         for path, one in zip(scores, documents, strict=True):
             if one["rehearsal"]:

@@ -100,6 +100,17 @@ def find_doubt(score: Mapping[str, Any], device: str) -> str:
     return f"its machine names no {', '.join(lacking)}" if lacking else ""
 
 
+def require_machine(
+    score: Mapping[str, Any],
+    device: str,
+    where: str,
+    aid: str = "a score to share is made by python kit/run.py beside a chip",
+) -> None:
+    """Raises JoyError for a score that no rehearsal made and that says nothing of a chip."""
+    if doubt := find_doubt(score, device):
+        raise JoyError(f"{doubt}: it says nothing of the chip", where=where, help=aid)
+
+
 def leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
     """Every text and number of a document with its place."""
     if isinstance(value, Mapping):

@@ -80,11 +80,13 @@ def test_a_score_of_no_named_machine_measures_nothing(
         made["environment"][lacks] = None
     path, known = tmp_path / "a.json", tmp_path / "known.json"
     path.write_text(json.dumps(made))
-    assert run(["kit", "score", str(path), "--calibration", str(known)]) == 0
+    assert run(["kit", "score", str(path), "--calibration", str(known)]) == 2
     said = capsys.readouterr()
-    assert "grade: stated" in said.out
-    assert "no calibration is made of a score: its machine names no" in said.err
+    assert said.out == ""
+    assert "its machine names no" in said.err
     assert not known.exists()
+    assert run(["kit", "score", str(path), "--no-calibration"]) == 0
+    assert "grade: stated" in capsys.readouterr().out
     assert run(["kit", "merge", str(path), "--check"]) == 2
 
 
