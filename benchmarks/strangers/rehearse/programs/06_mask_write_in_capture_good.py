@@ -1,0 +1,20 @@
+import torch
+import torch_npu
+
+positions = torch.arange(8, device="npu") % 4
+table = torch.randn(8, 32, device="npu")
+
+
+def forward():
+    embeds = torch.where(positions.unsqueeze(-1) == 0, torch.zeros_like(table), table)
+    return embeds * 2
+
+
+forward()
+torch.npu.synchronize()
+graph = torch.npu.NPUGraph()
+with torch.npu.graph(graph):
+    out = forward()
+graph.replay()
+torch.npu.synchronize()
+print(out.shape)

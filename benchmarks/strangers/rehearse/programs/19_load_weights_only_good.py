@@ -1,0 +1,10 @@
+import tempfile
+
+import torch
+import torch_npu
+
+with tempfile.TemporaryDirectory() as folder:
+    path = folder + "/experts.pt"
+    torch.save({"count": torch.ones(4, 8, device="npu").cpu()}, path)
+    table = torch.load(path, weights_only=True)
+print(table["count"].to("npu").shape)
