@@ -105,7 +105,7 @@ def environment(evidence: StopEvidence) -> Reason | None:
         return FrameOwner.ENVIRONMENT, how, Text(signs.KILLED)
     chain: Iterable[Raised] = evidence.chain or (Raised("", evidence.last),)
     for one in chain:
-        found = signs.lacking(one, evidence.versions)
+        found = signs.lacking(one, evidence.versions, evidence.vendor.imports)
         if found is not None:
             if signs.is_ours_missing(one):
                 continue
@@ -274,6 +274,9 @@ def origin_reached(evidence: StopEvidence) -> Reason | None:
             places=Text.join("; ", evidence.names[:3]),
         )
         return FrameOwner.REWRITE, how, Text(signs.CHANGE_NAME)
+    if not evidence.rewritten:
+        how = Text("it asks for what CUDA alone has, and this run rewrote nothing")
+        return FrameOwner.PROGRAM, how, Text(signs.REWRITE_FIRST)
     how = Text("the origin's name reached torch; no line of the project that was scanned names it")
     return FrameOwner.REWRITE, how, Text(signs.FIND_NAME)
 

@@ -6,9 +6,11 @@ import re
 import signal
 from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 
 from joymigrate.blame.exceptions import Raised
 from joymigrate.chips import all_chips
+from joymigrate.chips.advice import NameAdvice
 from joymigrate.language import Text
 
 # torch's own words where the origin's device is asked for and is not there.
@@ -112,6 +114,8 @@ LACKING = (  # (`Type: message`, how it is known, what to do)
 PARSERS = ("argparse.py", "optparse.py", "absl/flags/_flagvalues.py")
 PACKAGE_KNOWN = "{module} is not installed in this environment"
 PACKAGE_DO = "install {module}; `joymigrate scan .` says what stands in for packages of CUDA"
+CUDA_PACKAGE = "{module} is not installed in this environment, and it is a package for CUDA"
+CUDA_PACKAGE_DO = "in its place {to}: {note}"
 PART_KNOWN = "{package} {version}, which is installed, has no {module}"
 PART_DO = "install the release of {package} that the program was written for, or change the import"
 LIBRARY_KNOWN = "a compiled package looks for a library of CUDA"
@@ -135,6 +139,9 @@ VENDOR_RAISED = "look for a release of {package} that does not; else leave the c
 OTHER_PACKAGE = "take a build of {package} that knows the chip, or do without it there"
 MEND_SITE = "mend {line} by hand, or try --unsafe where the scan offers an edit"
 CHANGE_NAME = "change the name there to the chip's, or give it on the command line"
+REWRITE_FIRST = (
+    "`joymigrate rewrite .`, or rehearse with --migrate; `joymigrate scan .` names the rest"
+)
 FIND_NAME = "it comes from a checkpoint, an argument or another package: name the device there"
 MEND_EDIT = "look at {line} with `joymigrate scan --why {line}`, and change it by hand"
 MEND_MIXED = "move the tensor that is left behind to the other one's device above {line}"
@@ -180,9 +187,13 @@ def wrong_argument(one: Raised) -> str | None:
     return found[1] if found else None
 
 
-def lacking(one: Raised, versions: Mapping[str, str]) -> tuple[Text, Text] | None:
+def lacking(
+    one: Raised,
+    versions: Mapping[str, str],
+    imports: Mapping[str, NameAdvice] = MappingProxyType({}),
+) -> tuple[Text, Text] | None:
     """What the environment lacks by an exception's own words, and what to do; `versions` are those
-    of the packages in it."""
+    of the packages in it, `imports` what stands in for packages of the origin."""
     if one.name in ("ModuleNotFoundError", "ImportError", "OSError"):
         module = MISSING_MODULE.search(one.message)
         if module:
@@ -191,6 +202,10 @@ def lacking(one: Raised, versions: Mapping[str, str]) -> tuple[Text, Text] | Non
             if part and (version := versions.get(package)):
                 known = Text(PART_KNOWN, package=package, version=version, module=name)
                 return known, Text(PART_DO, package=package)
+            advice = imports.get(package)
+            if advice and advice.to and advice.note:
+                instead = Text(CUDA_PACKAGE_DO, to=advice.to, note=advice.note)
+                return Text(CUDA_PACKAGE, module=name), instead
             return Text(PACKAGE_KNOWN, module=name), Text(PACKAGE_DO, module=name)
         if NO_CUDA_LIBRARY.search(one.message):
             return Text(LIBRARY_KNOWN), Text(LIBRARY_DO)

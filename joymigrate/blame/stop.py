@@ -44,7 +44,8 @@ class StopEvidence:
     on this machine. `before` is what the program as it was ended with: None where it did not run,
     empty where it ended well. `written` are lines that the rewriting wrote, by file; `left` the
     sites that it left; `names` places outside of Python that hold the origin's word. `refusals`
-    are those of the rehearsal, `versions` of the installed distributions by name.
+    are those of the rehearsal, `versions` of the installed distributions by name. `rewritten` is
+    False where this run rewrote nothing.
     """
 
     program: Program
@@ -59,6 +60,7 @@ class StopEvidence:
     refusals: Sequence[Mapping[str, Any]] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     vendor: Vendor = field(default_factory=Vendor)
+    rewritten: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from packaging.version import InvalidVersion, Version
 
 from joymigrate.blame.exceptions import Raised
 from joymigrate.chips import get
+from joymigrate.chips.advice import NameAdvice
 from joymigrate.language import Text
 from joymigrate.schema import read_yaml
 
@@ -62,7 +63,8 @@ def fits(version: str | None, wanted: str) -> bool:
 @dataclass(frozen=True, slots=True)
 class Vendor:
     """A chip's `package` (the module), patterns of what it and the runtime say, and what is known
-    of packages beside it. Without a `stops.yaml` nothing is said of the vendor's words."""
+    of packages beside it; `imports` says what stands in for packages of the origin. Without a
+    `stops.yaml` nothing is said of the vendor's words."""
 
     package: str = ""
     memory: str = NEVER
@@ -70,6 +72,7 @@ class Vendor:
     package_code: str = NEVER
     missing_symbol: str = NEVER
     rows: tuple[Incompatibility, ...] = ()
+    imports: Mapping[str, NameAdvice] = field(default_factory=dict)
 
 
 @cache
@@ -78,10 +81,10 @@ def load(chip: str) -> Vendor:
     found = get(chip)
     path = found.folder / FILE
     if not path.is_file():
-        return Vendor(found.package or "")
+        return Vendor(found.package or "", imports=found.imports())
     raw = read_yaml(path)
     rows = tuple(read_row(name, row) for name, row in raw["rows"].items())
-    return Vendor(found.package or "", **raw["words"], rows=rows)
+    return Vendor(found.package or "", **raw["words"], rows=rows, imports=found.imports())
 
 
 def read_row(name: str, row: Mapping[str, Any]) -> Incompatibility:

@@ -152,7 +152,7 @@ def command(
         called = {name for record in records for name in record["calls"]}
         known = calibration.load(settings.chip)
         measured = known.of_operators(called)
-        stop = stop_judge.explain_stop(settings, notes, code, summary.refusals(records))
+        stop = stop_judge.explain_stop(settings, notes, code, summary.refusals(records), migrate)
         unread = read_notes(settings.session)["words"] if settings.session and migrate else ()
         result = report.summarise(settings, records, code, measured, stop, unread)
         if seal is not None:

@@ -56,6 +56,7 @@ def judged(row: dict[str, Any], project: Path) -> Stop:
             refusals=row.get("refusals", ()),
             versions=VERSIONS,
             vendor=load("ascend"),
+            rewritten=row.get("rewritten", True),
         )
     )
 

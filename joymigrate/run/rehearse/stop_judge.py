@@ -25,10 +25,14 @@ def notes_folder(settings: RehearsalSettings, environment: Mapping[str, str]) ->
 
 
 def explain_stop(
-    settings: RehearsalSettings, folder: Path, code: int, refusals: Sequence[Mapping[str, Any]]
+    settings: RehearsalSettings,
+    folder: Path,
+    code: int,
+    refusals: Sequence[Mapping[str, Any]],
+    rewritten: bool,
 ) -> dict[str, Any] | None:
     """Why the program ended with an exit code that is not 0, by what it left in `folder`; None
-    where it is 0. How the unchanged program ends is not known here."""
+    where it is 0. `rewritten`: with `--migrate`. How the unchanged program ends is not known."""
     if code == 0:
         return None
     evidence = StopEvidence(
@@ -38,6 +42,7 @@ def explain_stop(
         refusals=refusals,
         versions={**list_versions(), "torch-npu": settings.package},
         vendor=load(settings.chip),
+        rewritten=rewritten,
     )
     return judge(evidence).document()
 
