@@ -149,3 +149,18 @@ def test_a_record_is_diagnosed_from_the_command_line(
     path.write_text("{}")
     assert run(["doctor", "--env", str(path)]) == 2
     assert "not a recorded environment" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [
+        ("Only a single TORCH_LIBRARY can be used to register the namespace _C; please put all",
+         "registered-twice"),
+        ("ValueError: we now require users to upgrade torch to at least v2.6 in order to use",
+         "companion-mismatch"),
+    ],
+)  # fmt: skip
+def test_what_other_packages_say_of_two_builds_or_an_old_torch_is_known(
+    error: str, wanted: str
+) -> None:
+    assert [one.cause for one in diagnose({"errors": [error]}, CHIP).findings] == [wanted]
