@@ -94,6 +94,12 @@ def unjoined_stream() -> Any:
     captured(body)
 
 
+def replay_inside() -> None:
+    given = x()
+    graph, _ = captured(lambda: given * 2)
+    captured(graph.replay)
+
+
 REFUSED: dict[str, Callable[[torch.Tensor], Any]] = {
     "item": lambda given: given.sum().item(),
     "nonzero": torch.nonzero,
@@ -120,5 +126,5 @@ if name == "replayed":
 else:
     one = x()
     bodies = {k: lambda f=f: captured(lambda: f(one)) for k, f in REFUSED.items()}
-    bodies["unjoined_stream"] = unjoined_stream
+    bodies |= {"unjoined_stream": unjoined_stream, "replay_inside": replay_inside}
 print(json.dumps({key: outcome(body) for key, body in bodies.items()}))
