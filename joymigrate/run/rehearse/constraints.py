@@ -35,7 +35,7 @@ ALL = "tensors"  # what an expression calls all tensors of a call
 # What each part of an expression compares.
 KIND_OF = {
     "dtype": RELATIONS, "rank": RANK, "shape": SHAPES, "numel": SHAPES, "format": FORMATS,
-    "value": ATTRIBUTES,
+    "contiguous": FORMATS, "value": ATTRIBUTES,
 }  # fmt: skip
 FUNCTION_KINDS = {"broadcast": SHAPES, "private": FORMATS, "batches": SHAPES, "pooled": ATTRIBUTES}
 
@@ -47,6 +47,7 @@ class TensorArgument:
     dtype: str
     shape: tuple[int, ...]
     format: str = "ND"
+    contiguous: bool = True  # known of an operator's tensors alone
 
     @property
     def rank(self) -> int:
@@ -307,14 +308,16 @@ def pins_lengths(families: Sequence[KernelFamily], call: Call) -> bool:
 
 
 def change_lengths(value: Any) -> Iterator[Any]:
-    """A tensor, or a sequence of them, with one length changed at a time."""
+    """A tensor, or a sequence of them, with one length changed at a time; of tensors of one form
+    in a list the first stands for all (an optimiser hands over hundreds)."""
     if isinstance(value, TensorArgument):
         for axis, size in enumerate(value.shape):
             near = {size - 1, size + 1} if size > 2 else {size + 1} if size > 1 else set()
             for other in {*near, UNLIKE}:
                 yield replace(value, shape=resize_axis(value.shape, axis, other))
     elif isinstance(value, tuple):
-        for place, one in enumerate(value):
+        firsts = {one: place for place, one in reversed([*enumerate(value)])}
+        for one, place in firsts.items():
             for changed in change_lengths(one):
                 yield type(value)((*value[:place], changed, *value[place + 1 :]))
 

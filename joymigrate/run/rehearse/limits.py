@@ -188,8 +188,8 @@ class Limits:
         for form in forms:
             kernel, *tokens = form.split()
             first = next((one for one in tokens if one[0] in "TL"), "")
-            dtype = dtype_of_number(first[1:].split("/")[0]) if first else ""
-            row = self.slow_kernels.get((kernel, dtype))
+            dtypes = dtypes_of(value_of_token(first)) if first else ("",)
+            row = self.slow_kernels.get((kernel, next(iter(dtypes), "")))
             if row is not None:
                 found.update(dict.fromkeys(row.slow, row.source))
         return tuple(found), next(iter(found.values()), "")
@@ -227,7 +227,7 @@ class Limits:
         """Which kinds of limits were compared of a kernel's call, and the first that it breaks.
         `given` are its arguments in order; floating-point numbers are there only if `floats`."""
         if not floats:  # the package hands over an empty tensor for one that is left out
-            given = [None if getattr(one, "shape", None) == (0,) else one for one in given]
+            given = [None if is_left_out(one) else one for one in given]
         families = self.relations.get(kernel, ())
         first = self.named(kernel, given, (), floats)
         refusal = self.refused_by(kernel, given, first)
@@ -236,9 +236,6 @@ class Limits:
             kinds |= {RANK}
         if refusal is not None:
             return kinds, refusal
-        unsized = not floats and any(isinstance(one, Tensors) for one in given)
-        if unsized:  # of a list a real call tells the dtype of its first tensor alone
-            given = [None if isinstance(one, Tensors) else one for one in given]
         flat = tuple(flat_tensors(given))
         deep = self.too_deep(kernel, max((one.rank for one in flat), default=0))
         if deep is not None:
@@ -247,7 +244,7 @@ class Limits:
         compared, broken = judge(kernel, families, call)
         if broken is None:  # what holds of every kernel refuses, and never says that it compared
             broken = compare(kernel, self.relations.get(ANY, ()), call)[1]
-        return (kinds | compared) - ({SHAPES} if unsized else set()), broken
+        return kinds | compared, broken
 
     def named(
         self, kernel: str, given: Sequence[Any], families: Sequence[KernelFamily], floats: bool
@@ -279,21 +276,21 @@ class Limits:
         answer of the host code decides; where it decides nothing the document does."""
         if kernel in self.absent:
             return DtypeRefusal(kernel, "", "", (), self.absent[kernel])
-        lacking = [dtype for one in given if (dtype := dtype_of(one)) in self.lacking]
+        lacking = [dtype for one in given for dtype in dtypes_of(one) if dtype in self.lacking]
         if lacking:
             return DtypeRefusal(kernel, "", lacking[0], (), self.lacking[lacking[0]])
         if kernel in self.silent:
             return None
         answers = {one.parameter: one for one in self.answers.get(kernel, ())}
         documents = {one.name: one for one in self.parameters.get(kernel, ())}
-        dtypes = {name: dtype for name, one in call.items() if (dtype := dtype_of(one))}
-        for name, dtype in dtypes.items():
+        dtypes = [(name, dtype) for name, one in call.items() for dtype in dtypes_of(one)]
+        for name, dtype in dtypes:
             one = answers.get(name)
             if one is None or dtype not in one.refuses:
                 continue
             if one.takes or not self.documented(kernel, one, dtype):
                 return DtypeRefusal(kernel, name, dtype, tuple(sorted(one.takes)), one.source)
-        for name, dtype in dtypes.items():
+        for name, dtype in dtypes:
             document = documents.get(name)
             if document is None or not document.dtypes or dtype in document.dtypes:
                 continue
@@ -307,7 +304,7 @@ class Limits:
         its results the package chooses."""
         known = {p.name for p in self.parameters.get(kernel, ()) if p.dtypes or p.written}
         known |= {a.parameter for a in self.answers.get(kernel, ())}
-        given = [name for name, one in call.items() if dtype_of(one)]
+        given = [name for name, one in call.items() if dtypes_of(one)]
         return bool(given) and kernel not in self.silent and known.issuperset(given)
 
     def documented(self, kernel: str, answer: TensorAnswer, dtype: str) -> bool:
@@ -343,8 +340,8 @@ def dtype_of_number(number: int | str) -> str:
 
 
 def value_of_token(token: str) -> Any:
-    """An argument of a form (shim/kernels.c): `T0/2/3x4`, `L0/2` (sizes may be missing), `A2,2`
-    numbers, `S0/5.9` a scalar, `W7` any other word."""
+    """An argument of a form (shim/kernels.c): `T0/2/3x4` (sizes may be missing), `L0/2/3x4;0/1/5` a
+    list, `A2,2` numbers, `S0/5.9` a scalar, `W7` any other word."""
     kind, text = token[0], token[1:]
     if kind == "A":
         return tuple(int(one) for one in text.split(",") if one) or ()
@@ -353,15 +350,25 @@ def value_of_token(token: str) -> Any:
         return ScalarArgument(dtype_of_number(number), float(value))
     if kind == "W":
         return int(text)
-    number, count, *more = text.split("/")
-    dtype = dtype_of_number(number)
     if kind == "L":
-        return Tensors([TensorArgument(dtype, ())] * max(int(count), 1))
+        return Tensors(tensor_of_token(one) for one in text.split(";") if one)
+    return tensor_of_token(text)
+
+
+def tensor_of_token(text: str) -> TensorArgument:
+    """A tensor of a form: dtype, number of dimensions, sizes and a format of the chip's own."""
+    number, count, *more = text.split("/")
     sizes = more[0].split("x") if more and more[0] else []
     shape = tuple(map(int, sizes)) if more else (1,) * int(count)
-    return TensorArgument(
-        dtype, shape, read_models()["formats"].get(int(more[1]), more[1]) if len(more) > 1 else "ND"
-    )
+    named = read_models()["formats"].get(int(more[1]), more[1]) if len(more) > 1 else "ND"
+    return TensorArgument(dtype_of_number(number), shape, named)
+
+
+def is_left_out(value: Any) -> bool:
+    """Whether a real call's argument stands for none: an empty tensor, or a list of such alone."""
+    if isinstance(value, Tensors):
+        return all(one.shape == (0,) for one in value)
+    return isinstance(value, TensorArgument) and value.shape == (0,)
 
 
 def value_as(kind: str, value: Any) -> Any:
@@ -420,7 +427,10 @@ def tensor_of(raw: Mapping[str, Any]) -> TensorArgument:
     return TensorArgument(dtype, tuple(raw["shape"]), str(raw.get("format", "ND")))
 
 
-def dtype_of(value: Any) -> str:
-    """The dtype of a tensor, of a list's first one; empty where it has none or nobody knows."""
-    one = value[0] if isinstance(value, Tensors) and value else value
-    return one.dtype if isinstance(one, TensorArgument) else ""
+def dtypes_of(value: Any) -> tuple[str, ...]:
+    """The dtypes of a tensor or of a list's tensors, each once. The package fills gaps of a list
+    with tensors without elements: they count only where there is no other."""
+    every = value if isinstance(value, Tensors) else (value,)
+    tensors = [one for one in every if isinstance(one, TensorArgument) and one.dtype]
+    filled = [one for one in tensors if one.numel] or tensors
+    return tuple(dict.fromkeys(one.dtype for one in filled))

@@ -262,8 +262,9 @@ def plain_value(value: Any) -> Any:
     """A tensor without its numbers; anything else as it is."""
     if isinstance(value, Tensor):
         return constraints.TensorArgument(
-            str(value.dtype).removeprefix("torch."), tuple(value.shape)
-        )
+            str(value.dtype).removeprefix("torch."), tuple(value.shape),
+            contiguous=value.layout != torch.strided or value.is_contiguous(),
+        )  # fmt: skip
     if isinstance(value, (list, tuple)):
         made = [plain_value(one) for one in value]
         tensors = bool(made) and all(isinstance(one, constraints.TensorArgument) for one in made)

@@ -283,3 +283,51 @@ def test_a_result_of_another_length_is_refused_or_not_called_judged() -> None:
                         passed.append(row["api"])
     assert changed > 5000
     assert passed == [], Counter(passed).most_common(9)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("L0/2/2x3;0/1/4 L0/2/2x3;0/1/4", ""),
+        ("L0/2/2x3;0/1/4 L0/2/2x3;0/1/5", "wants all"),
+        ("L0/2/2x3;0/1/4 L0/2/2x3", "wants len"),
+        ("L0/2/2x3;11/1/4 L0/2/2x3;11/1/4", "takes no float64"),
+        ("L0/2/2x3;0/1/0 L0/2/2x3;0/1/0", ""),
+    ],
+)
+def test_every_tensor_of_a_list_is_compared(given: str, said: str) -> None:
+    """As a real call hands them over: the first one alone used to be looked at."""
+    kinds, found = Limits("Ascend910B3").judged([f"aclnnForeachAbs {given}"])
+    assert [said in str(one.message) for one in found] == [True] * bool(said)
+    assert said or {"dtypes", "shapes"} <= kinds
+
+
+def test_a_name_for_a_length_and_a_scale_of_rows_are_held_to_the_tensors() -> None:
+    limits = Limits("Ascend910B3")
+    five = TensorArgument("bfloat16", (1, 5, 256, 128))
+    for name, heads in (("", "num_heads"), ("_v2", "num_query_heads")):
+        operator = f"npu::npu_fused_infer_attention_score{name}"
+        call = {"query": five, "input_layout": "BNSD", heads: 20}
+        assert limits.refused_operator(operator, call)[1] is not None
+        assert limits.refused_operator(operator, {**call, heads: 5})[1] is None
+    x1, x2 = TensorArgument("int8", (2, 16, 128)), TensorArgument("int8", (128, 64))
+    for shape, refused in (((2, 16), True), ((32,), False)):
+        call = {"x1": x1, "x2": x2, "pertoken_scale": tensor(*shape)}
+        assert (limits.refused_operator("npu::npu_quant_matmul", call)[1] is not None) is refused
+
+
+@pytest.mark.parametrize(("cann", "told"), [("9.1.0", 1), ("9.0.0", 0)])
+def test_a_strided_cache_is_told_of_the_release_that_checks_it(cann: str, told: int) -> None:
+    from types import SimpleNamespace
+    from typing import cast
+
+    from joymigrate.run.rehearse.field_reports import Reports
+    from joymigrate.run.rehearse.settings import RehearsalSettings
+
+    settings = SimpleNamespace(chip="ascend", soc="Ascend910B3", cann=cann, cann_fits="listed")
+    reports = Reports(cast(RehearsalSettings, settings))
+    strided = TensorArgument("bfloat16", (1, 8, 4, 128), contiguous=False)
+    plain = TensorArgument("bfloat16", (1, 8, 4, 128))
+    operator = "npu_fused_infer_attention_score"
+    assert len([*reports.of_call(operator, {"key": strided, "value": plain})]) == told
+    assert [*reports.of_call(operator, {"key": plain, "value": plain})] == []

@@ -184,39 +184,42 @@ JOY_PUBLIC int aclGetViewShape(const aclTensor *t, int64_t **size, uint64_t *dim
 
 /* ---- the forms of what was asked for: `aclnnAdd T0/2/3x4 T0/1/4 S0/1 T0/2/3x4` is a kernel with
  * its arguments in order, but for floating-point numbers: `T` types, dimensions and sizes of a tensor
- * (and its format where it is one of the chip's own), `L` a list (type of its first with elements, how
- * many), `A` whole numbers, `S` type and value of a scalar, `W` any other word */
+ * (and its format where it is one of the chip's own), `L` the same of each tensor of a list with `;`
+ * between them, `A` whole numbers, `S` type and value of a scalar, `W` any other word */
 static double load(const char *at, int type);
 static int is_private(int format) { /* not NCHW, NHWC, ND, NDHWC, NCDHW, NCL */
   return format > 2 && format != 27 && format != 30 && format != 47;
 }
-static __thread char forms[1 << 15];
+#define FORMS (1u << 18) /* an optimiser hands over hundreds of tensors at once */
+static __thread char *forms;
 static __thread size_t forms_used;
-JOY_PUBLIC const char *joy_forms(void) { return forms; }
+JOY_PUBLIC const char *joy_forms(void) { return forms ? forms : ""; }
 JOY_PUBLIC size_t joy_forms_length(void) { return forms_used; }
 
-static void forget_forms(void) { forms_used = 0; forms[0] = 0; }
-
-static int has_no_elements(const aclTensor *t) {
-  for (uint64_t n = 0; n < t->dims; n++)
-    if (!t->size[n]) return 1;
-  return 0;
+static void forget_forms(void) {
+  if (!forms) forms = malloc(FORMS);
+  forms_used = 0;
+  forms[0] = 0;
 }
 
 static void note_form(int number, const joy_frame *frame) {
   uint64_t words[64];
   int count = joy_words(frame, words, 64);
-  size_t at = forms_used, room = sizeof forms;
+  size_t at = forms_used, room = FORMS;
 #define ADD(...) at += at < room ? (size_t)snprintf(forms + at, room - at, __VA_ARGS__) : 0
+#define ADD_TENSOR(t)                                                                            \
+  do {                                                                                           \
+    ADD("%d/%d/", (t)->type, (int)(t)->dims);                                                    \
+    for (uint64_t n = 0; n < (t)->dims; n++) ADD(n ? "x%lld" : "%lld", (long long)(t)->size[n]); \
+    if (is_private((t)->format)) ADD("/%d", (t)->format);                                        \
+  } while (0)
   ADD("%s", kernel_names[number]);
   for (int i = 0; i < count; i++) {
     void *word = (void *)(uintptr_t)words[i];
     int kind = joy_descriptor_kind(word);
     if (kind == A_TENSOR) {
-      const aclTensor *t = word;
-      ADD(" T%d/%d/", t->type, (int)t->dims);
-      for (uint64_t n = 0; n < t->dims; n++) ADD(n ? "x%lld" : "%lld", (long long)t->size[n]);
-      if (is_private(t->format)) ADD("/%d", t->format);
+      ADD(" T");
+      ADD_TENSOR((const aclTensor *)word);
     } else if (kind == A_SCALAR) {
       const aclScalar *s = word;
       ADD(" S%d/%g", s->type, load(s->value, s->type));
@@ -227,17 +230,18 @@ static void note_form(int number, const joy_frame *frame) {
         ADD(n ? ",%lld" : "%lld", (long long)((const int64_t *)l->items)[n]);
     } else if (kind == A_TENSOR_LIST) {
       const list *l = word;
-      int type = -1; /* of the first with elements: torch_npu fills gaps with empty ones */
-      for (int64_t n = 0; n < (int64_t)l->count && type < 0; n++) {
-        const aclTensor *t = ((aclTensor **)l->items)[n];
-        if (t && !has_no_elements(t)) type = t->type;
+      ADD(" L");
+      for (uint64_t i = 0; i < l->count; i++) {
+        if (i) ADD(";");
+        const aclTensor *t = ((aclTensor **)l->items)[i];
+        if (t) ADD_TENSOR(t);
       }
-      ADD(" L%d/%d/", type, (int)l->count);
     } else {
       ADD(" W%llu", (unsigned long long)words[i]);
     }
   }
   ADD("\n");
+#undef ADD_TENSOR
 #undef ADD
   if (count && at < room) forms_used = at;
   else forms[forms_used] = 0;
