@@ -225,6 +225,11 @@ class Scheduler(Resizing):
         self._wake({int(node) for node in offered.nonzero()[0]}, set())
         for number in self._failed & self._groups.keys():
             self._let_hold(number, self._first(self._groups[number]))
+        # A job that lost its hold because its queue's limits keep it back is not helped by cards.
+        lost = {hold.entry.group for hold in holds} & self._groups.keys() & self._why.keys()
+        lost = {number for number in lost if self._why[number].code in ("max", "min")}
+        self._failed |= lost
+        self._unheld -= lost
 
     def _let_hold(self, number: int, entry: WaitingJob) -> None:
         """Ask a failed group again if cards may be held for it."""
