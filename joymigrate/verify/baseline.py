@@ -22,15 +22,15 @@ from joymigrate.verify.isolated_pass import Float64Reference, IsolatedPass
 from joymigrate.verify.measure import rounding_error
 from joymigrate.verify.module_names import plain
 from joymigrate.verify.module_replay import ARGUMENTS, OUTPUT
-from joymigrate.verify.module_stage import other_numbers
+from joymigrate.verify.module_stage import most_ratio, other_numbers
 from joymigrate.verify.pairing import find_root
 from joymigrate.verify.ranks import rank_and_world
 from joymigrate.verify.rest_stage import UNREPEATED
 from joymigrate.verify.settings import RecordingSettings
 from joymigrate.verify.target_pass import PassResult, examine
 from joymigrate.verify.tensor_store import KeptTensors, NamedTensors
+from joymigrate.verify.tolerance import Tolerance
 
-WRONG = 2.0  # times the baseline's own error: what S3 fails (tolerance.yaml)
 ENDING = ".safetensors"
 
 
@@ -177,7 +177,7 @@ class Baseline:
         root: str,
     ) -> None:
         """Experiments on the first wrong value that a module computes, and what is kept of it."""
-        row = first_wrong_row(reference, rows)
+        row = first_wrong_row(reference, rows, most_ratio(self.table, Tolerance.of(None).judge))
         if row is None:
             return
         self.explained = True
@@ -243,16 +243,17 @@ def lost_inputs(isolated: IsolatedPass, reference: Float64Reference, start: str)
 
 
 def first_wrong_row(
-    reference: Float64Reference, rows: list[dict[str, Any]]
+    reference: Float64Reference, rows: list[dict[str, Any]], most: float
 ) -> dict[str, Any] | None:
-    """The first wrong value that a module's own code computes."""
+    """The first wrong value that a module's own code computes; `most` times the baseline's own
+    error are none."""
     for row in rows:
         key = (row["path"], row["call"], row["kind"], row["leaf"])
         golden = reference.rows.get(key)
         if row["kind"] not in (ARGUMENTS, OUTPUT) or golden is None or "error" not in row:
             continue
         own_input = row["kind"] == ARGUMENTS and row["path"] == row["owner"]
-        if own_input or row["error"] <= WRONG * max(golden.error32, 2.0**-22):
+        if own_input or row["error"] <= most * max(golden.error32, 2.0**-22):
             continue
         return row
     return None

@@ -12,9 +12,7 @@ from typing import Any
 from joymigrate.language import Text
 from joymigrate.verify.model import Cause
 
-NUMERICS = "numerics only"
 REDUCED = "reduced precision"
-MOST_RATIO = 10.0  # of the baseline's own error, for what may be called numerics
 ROUNDED = {"bfloat16 rounding": 2.0**-8, "float16 rounding": 2.0**-11, "TF32 or HF32": 2.0**-10}
 
 
@@ -44,9 +42,8 @@ def suspect(
     *,
     draws: tuple[Any, Any] = (None, None),
     settings: Mapping[str, tuple[Any, Any]] | None = None,
-    ratio: float | None = None,
 ) -> tuple[str | None, str]:
-    """(cause, evidence) of a wrong result; `ratio`: its error by the baseline's own.
+    """(cause, evidence) of a wrong result.
 
     `signature` is what `measure.signature` found, `draws` what both sides drew at random in this
     module, `settings` the module's settings that differ (baseline, target).
@@ -74,16 +71,10 @@ def suspect(
     if error >= 1e-2:
         return None, Text("relative error {error}, of no known kind", error=f"{error:.2g}")
     near = min(ROUNDED, key=lambda name: abs(ROUNDED[name] / 3 - error))
-    few = ratio is not None and ratio <= MOST_RATIO
     words = Text("relative error {error}", error=f"{error:.1e}")
     if 0.05 < error / ROUNDED[near] < 3:
         words = Text("relative error {error}, as of {near}", error=f"{error:.1e}", near=near)
-    return NUMERICS if few else None, words
-
-
-def is_rounding(cause: str | None, error: float) -> bool:
-    """Whether an error may be one shortened arithmetic, which every module shows."""
-    return cause in (None, NUMERICS) and error < 1e-2
+    return None, words
 
 
 def brief(draws: Any) -> str:

@@ -155,7 +155,7 @@ class FirstDivergence:
     limit: float | None
     stage: str = ""
     step: int | None = None
-    cause: str | None = None  # permutation, eps or scale, dropout, overflow, numerics only, …
+    cause: str | None = None  # permutation, eps or scale, dropout, overflow, …
     evidence: str | None = None
     cause_by: str | None = None  # diff, experiment or fact
     line: tuple[str, str] | None = None  # file:line of the baseline's and of the target's code

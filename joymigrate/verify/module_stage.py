@@ -11,13 +11,16 @@ from typing import Any
 
 from joymigrate.language import Text
 from joymigrate.verify.calls import cause_of
-from joymigrate.verify.cause import NUMERICS, is_rounding, of_operator, suspect
+from joymigrate.verify.cause import of_operator, suspect
 from joymigrate.verify.cut import Cut
 from joymigrate.verify.display import Display
+from joymigrate.verify.judge import Judge
 from joymigrate.verify.model import Cause, Difference, Phase, RecordStatus
 from joymigrate.verify.tolerance import EPSILON, Tolerance
+from joymigrate.verify.tolerance_file import JudgeLimits
 
 NOTHING: Mapping[str, Any] = {}
+UNTOLD = 0.05  # an own error of the baseline's above which a value can hardly be told
 
 
 @dataclass(slots=True)
@@ -65,6 +68,13 @@ class ModuleStage:
         return [(number, reason) for reason, number in counts.items()]
 
 
+def most_ratio(table: Mapping[str, Any], limits: JudgeLimits) -> float:
+    """How many times its own error the baseline's values at cuts may be missed by: the judge's
+    factor, where inputs are equal and nothing drifts."""
+    count = sum(len(entry["rows"]) for entry in table.get("lessons", ()))
+    return Judge(replace(limits, spread=limits.equal_inputs), tests=count).factor()
+
+
 def judge_forced(
     table: Mapping[str, Any],
     replay: Mapping[str, Any],
@@ -78,6 +88,7 @@ def judge_forced(
     view = Display(program)
     kinds = classes(program)
     differing = settings(program, target_program, replay)
+    most = most_ratio(table, tolerance.judge)
     for replayed in replay.get("lessons", []):
         stored = known.get((replayed["root"], replayed.get("path", ""), replayed["number"]))
         if stored is None:
@@ -91,7 +102,7 @@ def judge_forced(
             names = [str(draw[0]) for draw in draws]
             module = view(f"{replayed['root']}:{spot.rpartition('#')[0]}")
             found.drawn.setdefault(module, list(dict.fromkeys(names)))
-        judge = PassJudge(stored, replayed, tolerance, view, kinds, differing)
+        judge = PassJudge(stored, replayed, tolerance, most, view, kinds, differing)
         found.rows += called_otherwise(judge, stored, replayed)
         found.covered |= judge.covered
         found.rounding += judge.rounding
@@ -227,6 +238,7 @@ class PassJudge:
         stored: Mapping[str, Any],
         replayed: Mapping[str, Any],
         tolerance: Tolerance,
+        most: float,
         view: Display,
         kinds: Mapping[str, str],
         differing: Mapping[str, Mapping[str, tuple[Any, Any]]],
@@ -236,7 +248,7 @@ class PassJudge:
         self.raw, self.replayed = stored, replayed
         self.stored_draws = stored["draws"]
         self.native = replayed["pass"] == "native"
-        self.tolerance = tolerance
+        self.tolerance, self.most = tolerance, most  # times the baseline's own error
         self.view = view
         self.kinds = kinds
         self.differing = differing
@@ -311,7 +323,7 @@ class PassJudge:
         if not math.isfinite(error):
             return RecordStatus.NAN_MISMATCH, "nonfinite", error, 0.0, "NaN or inf on one side only"
         if error == 0:
-            return RecordStatus.IDENTICAL, "error_ratio", 0.0, self.limit(cut, "ratio_pass"), None
+            return RecordStatus.IDENTICAL, "error_ratio", 0.0, self.most, None
         base = max(cut.error if self.native and cut.error else cut.error32, mine.get("own", 0.0))
         if mine["dtype"] in EPSILON and (self.native or not self.raw["native"]):  # its own type
             self.rounding.append(error / max(base, EPSILON[mine["dtype"]]))
@@ -319,13 +331,12 @@ class PassJudge:
         if base == 0:
             return RecordStatus.FAIL, "mismatch", error, 0.0, "whole numbers differ"
         ratio = error / base
-        if ratio <= self.limit(cut, "ratio_pass"):
-            status = RecordStatus.PASS
-        elif ratio <= self.limit(cut, "ratio_warn") or (base > 0.05 and ratio < 100):
-            status = RecordStatus.WARN
-        else:
-            status = RecordStatus.FAIL
-        return status, "error_ratio", ratio, self.limit(cut, "ratio_warn"), None
+        if ratio <= self.most:
+            return RecordStatus.PASS, "error_ratio", ratio, self.most, None
+        if base > UNTOLD and ratio < 100:
+            why = "the baseline's own passes over it are too far apart to tell"
+            return RecordStatus.UNCOMPARED, "error_ratio", ratio, self.most, why
+        return RecordStatus.FAIL, "error_ratio", ratio, self.most, None
 
     def matters(self, cut: Cut, mine: Mapping[str, Any]) -> bool:
         """A gradient that is None on one side and zero on the other is no difference."""
@@ -334,10 +345,6 @@ class PassJudge:
     def stage(self, cut: Cut) -> str:
         """Forward in fp32 is S3; the program's own dtype, and gradients, are S4."""
         return "S4" if self.native or cut.kind == "grad" else "S3"
-
-    def limit(self, cut: Cut, name: str) -> float:
-        """The ratio of errors that still passes, or still warns."""
-        return self.tolerance.limit(self.stage(cut), name)
 
     def floor(self, stored: str, target: str) -> float:
         """The smallest error that counts."""
@@ -378,16 +385,14 @@ class PassJudge:
         kind = self.kinds.get(place, cut.owner)
         made = JudgedDifference(difference, place, kind)
         if status.failed and mine is not None:
-            cause = self.cause(place, f"{cut.owner}#{cut.owner_call}", mine, value)
+            cause = self.cause(place, f"{cut.owner}#{cut.owner_call}", mine)
             cause = cause._replace(lines=cause.lines or self.lines(cut.owner))
             error = float(mine.get("error", 1.0))
-            made.rounding = "signature" in mine and is_rounding(cause.name, error)
-            if cause.name == NUMERICS:  # no more than rounding: no place is wrong
-                status = RecordStatus.WARN
-            made.difference = replace(difference, cause=cause, status=status)
+            made.rounding = "signature" in mine and cause.name is None and error < 1e-2
+            made.difference = replace(difference, cause=cause)
         return made
 
-    def cause(self, place: str, spot: str, mine: Mapping[str, Any], ratio: float | None) -> Cause:
+    def cause(self, place: str, spot: str, mine: Mapping[str, Any]) -> Cause:
         """The difference in both sides' calls, or what an experiment or the numbers tell."""
         experiment = mine.get("experiment") or {}
         drawn = self.stored_draws.get(spot), self.replayed["draws"].get(spot)
@@ -400,23 +405,20 @@ class PassJudge:
         if mine.get("missing"):
             words = "no gradient reaches this input or parameter"
             return Cause("missing gradient", words, "fact")
-        return self.told(place, spot, mine, ratio, drawn)
+        return self.told(place, spot, mine, drawn)
 
     def lines(self, owner: str) -> tuple[str, str] | None:
         """Where a module is called, on both sides."""
         found = [str(side.get("lines", {}).get(owner, "")) for side in (self.raw, self.replayed)]
         return (found[0], found[1]) if any(found) else None
 
-    def told(
-        self, place: str, spot: str, mine: Mapping[str, Any], ratio: float | None, drawn: Any
-    ) -> Cause:
+    def told(self, place: str, spot: str, mine: Mapping[str, Any], drawn: Any) -> Cause:
         """What the numbers tell, where both sides make the same calls."""
         cause, evidence = suspect(
             mine.get("signature", {}),
             float(mine.get("error", 0.0)),
             draws=drawn,
             settings=self.differing.get(place),
-            ratio=ratio,
         )
         uncalled = self.uncalled(spot.rpartition("#")[0])
         if cause is None and uncalled:

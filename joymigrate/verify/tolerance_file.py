@@ -142,6 +142,7 @@ class JudgeLimits:
 
     alpha: float | None = setting(None, "how often a clean verdict may fail", least=0, most=1)
     spread: float | None = setting(None, "of the logarithm of a clean error, untold", least=0)
+    equal_inputs: float | None = setting(None, "the same, of results on equal inputs", least=0)
     weight: float | None = setting(None, "how many comparisons that counts as", least=0)
     source: str = setting("", "where the figures come from")
 

@@ -13,7 +13,7 @@ from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus
 from joymigrate.journey.steps import baseline, rehearse
 from joymigrate.journey.tree import SKIPPED
 from joymigrate.language import Text
-from joymigrate.verify.cause import NUMERICS, REDUCED
+from joymigrate.verify.cause import REDUCED
 from joymigrate.verify.identity import CLASS
 from joymigrate.verify.scope import least_share
 
@@ -176,7 +176,7 @@ def is_rounding(first: Mapping[str, Any]) -> bool:
     """Whether the first wrong value is one that rounding to fewer digits makes."""
     if first.get("cause") is None:
         return " as of " in str(first.get("evidence"))
-    return first["cause"] in (NUMERICS, REDUCED)
+    return bool(first["cause"] == REDUCED)
 
 
 def fewer_digits(found: Mapping[str, Any]) -> str | None:
