@@ -355,22 +355,22 @@ def own_errors(isolated: IsolatedPass, reference: Float64Reference) -> None:
 
         return report
 
-    held = reference.holds
-    for noise in (0.0, ROUNDING[torch.float32]):
-        isolated.run(
-            measure("error32"), torch.float32, reference=reference, noise=noise, needs=held
-        )
-    # Constants made inside of a module are not shaken with its inputs: sin(t · f) carries the
-    # rounding of f times t. One unit in the last place of every result shows that.
-    for seed in (11, 12):
-        with Noise(1.0, seed):
-            isolated.run(measure("error32"), torch.float32, reference=reference, needs=held)
+    def run_all(name: str, dtype: torch.dtype | None, noise: float) -> None:
+        report, held = measure(name), reference.holds
+        for shaken in (0.0, noise):
+            isolated.run(report, dtype, reference=reference, noise=shaken, needs=held)
+        # Constants made inside of a module are not shaken with its inputs: sin(t · f) carries the
+        # rounding of f times t. One unit in the last place of every result shows that.
+        for seed in (11, 12):
+            with Noise(1.0, seed):
+                isolated.run(report, dtype, reference=reference, needs=held)
+
+    run_all("error32", torch.float32, ROUNDING[torch.float32])
     if isolated.is_native_float32() and not reference.mixed:
         return
     reference.native = True
     with contextlib.suppress(RuntimeError):
-        for noise in (0.0, BFLOAT):
-            isolated.run(measure("error"), None, reference=reference, noise=noise, needs=held)
+        run_all("error", None, BFLOAT)
 
 
 def store(reference: Float64Reference, tensors: TensorStore, found: CutValue, budget: int) -> None:

@@ -250,7 +250,7 @@ def fact_of(row: Difference) -> str | None:
     if op.startswith("gradient") and "times" in reason:
         return "gradient scale"
     one_sided = row.value is None
-    if row.stage in ("S4R", "S5") and (op == "loss" or op.split()[:2] == ["gradient", "at"]):
+    if row.stage in ("S4R", "S5") and op == "loss":
         return None if one_sided or "arithmetic" in reason else "loss"
     return None
 

@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from joymigrate.verify import scope
+from joymigrate.verify.display import Display
+from joymigrate.verify.findings import Findings
+from joymigrate.verify.judgement import fact_of
 from joymigrate.verify.model import Outcome
+from joymigrate.verify.rest_stage import EventJudge
 from tests.verify.harness import record, replay
 from tests.verify.whole_faults import PROGRAMS, WHOLE_FAULTS
 
@@ -106,3 +110,22 @@ def test_a_clean_run_passes_and_says_what_it_covers(baseline: Path, tmp_path: Pa
     assert {item["what"] for item in found.uncovered} <= {"result 0", "steps"}
     assert scope.least_share(found.covered) == 1.0
     assert scope.strict(found).verdict is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("errors", "place", "reason", "cause"),
+    [
+        ((0.0, 0.9), "gradient at leaf", "the loss sends back another gradient here", None),
+        ((0.1, 0.9), "loss", "the loss is another formula", "loss"),
+    ],
+)
+def test_a_loss_that_is_the_same_is_no_cause_of_a_gradient(
+    errors: tuple[float, float], place: str, reason: str, cause: str | None
+) -> None:
+    """A part that no gradient flows through any more changes no loss."""
+    names = ("loss", "gradient at leaf")
+    event = {"kind": "loss", "step": 0, "number": 0, "index": 0, "sinks": {n: {} for n in names}}
+    twin = {"rows": {n: {"error": error} for n, error in zip(names, errors, strict=True)}}
+    rows = EventJudge(event, twin, Display({}), 0, Findings()).rows()
+    first = next(row for row in rows if row.status.failed)
+    assert (first.op, first.reason, fact_of(first)) == (place, reason, cause)
