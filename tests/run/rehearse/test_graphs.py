@@ -34,7 +34,8 @@ def test_what_waits_for_the_host_is_refused_with_its_line(rehearse: Run) -> None
     assert done.code == 0, done.err
     found = json.loads(done.out.splitlines()[-1])
     assert found.pop("unjoined_stream") == ["107025"]
-    assert found.pop("replay_inside") == ["107030"]
+    assert found.pop("replay_inside") == ["107026"]
+    assert "end the capture before the model is used" in done.err
     assert "the replay of another graph" in json.dumps(done.report["refusals"])
     assert len(found) == 8
     assert all(codes == ["107027"] for codes in found.values()), found

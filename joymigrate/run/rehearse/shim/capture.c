@@ -198,9 +198,9 @@ JOY_PUBLIC int aclmdlRICaptureEnd(void *stream, void **model) {
   return ACL_OK;
 }
 /* A graph inside a graph: the package of the time refused it by itself (vllm-omni
- * 4519: ERR00007); no answer of the runtime is recorded, so the code is that of a mode. */
+ * 4519: ERR00007); no answer of the runtime is recorded, so the code is the one whose advice fits. */
 JOY_PUBLIC int aclmdlRIExecuteAsync(void *model, void *stream) {
-  int code = joy_capture_refuse(stream, JOY_MODE_REFUSES, "the replay of another graph");
+  int code = joy_capture_refuse(stream, JOY_MODEL_CAPTURED, "the replay of another graph");
   if (code) return code;
   if (joy_stream_drain(stream, 1) < 0) return ACL_REMOTE_LOST;
   for (node *n = ((graph *)model)->first; n; n = n->next) {
