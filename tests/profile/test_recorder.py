@@ -249,6 +249,14 @@ print(torch.jit.trace(lambda a: a * 2, x)(x).sum().item())
 """
 
 
+def test_code_that_is_given_to_the_compiler_is_recorded(tmp_path: Path) -> None:
+    lines = TRACED.splitlines()[:3]
+    (tmp_path / "compiled.py").write_text("\n".join(lines), encoding="utf-8")
+    done, out = record(tmp_path, "python", "compiled.py")
+    assert done.returncode == 0, done.stderr
+    assert {"aten::lgamma", "aten::mul"} <= {one.op for one in capture.load(out).operators}
+
+
 @pytest.mark.slow
 def test_compiling_and_tracing_go_on_unwatched(tmp_path: Path) -> None:
     (tmp_path / "traced.py").write_text(TRACED, encoding="utf-8")

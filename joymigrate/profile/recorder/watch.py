@@ -204,10 +204,22 @@ def watch_compilers(controller: StepController) -> None:
         real = getattr(module, name)
 
         def compiled(*args: Any, _real: Any = real, **kwargs: Any) -> Any:
-            controller.close()
+            if _real.__name__ != "compile" or not run_plainly(controller):
+                controller.close()
             return _real(*args, **kwargs)
 
         replace(controller, module, name, functools.wraps(real)(compiled))
+
+
+def run_plainly(controller: StepController) -> bool:
+    """Let code that is given to `torch.compile` run as it is while it is recorded: compiled code
+    calls no operator that can be seen. Whether this torch can."""
+    stance: Any = getattr(torch.compiler, "set_stance", None)  # since torch 2.6
+    if stance is None:
+        return False
+    plain = stance("force_eager")
+    controller.undo.append(lambda: plain.__exit__(None, None, None))
+    return True
 
 
 def frame() -> Any:
