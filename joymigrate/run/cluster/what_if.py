@@ -118,8 +118,9 @@ def team_data(
 ) -> dict[str, Any]:
     """One team's waits: recorded, replayed, changed, and whether the difference can be said."""
     old, new = (run.tally.waited for run in runs)
-    judged = [errors[name] / 60 for name in names if name in errors]
-    ran_old, ran_new = ([name for name in names if name in waited] for waited in (old, new))
+    started = [name for name in names if name in errors]  # the error speaks of no others
+    judged = [errors[name] / 60 for name in started]
+    ran_old, ran_new = ([name for name in started if name in waited] for waited in (old, new))
     both = [name for name in ran_old if name in new]
     error = mean(judged)
     change = mean([new[name] - old[name] for name in both], 60)
@@ -146,7 +147,7 @@ def team_data(
         "within_pct": mean([100.0 * (one <= within_min) for one in judged]),
         "difference_min": None if why else change,
         "unsaid": why,
-        "not_started": [len(names) - len(ran) for ran in (ran_old, ran_new)],
+        "not_started": [len(started) - len(ran) for ran in (ran_old, ran_new)],
     }
 
 
