@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,56 @@ def test_a_row_of_sacct_is_a_job(tmp_path: Path) -> None:
     assert (task.pods, task.cards, task.models, task.kinds) == (2, 8, ("h100",), ())
     assert (first.job.minutes, first.waited, first.seconds) == (26.5 * 60, 300.0, HOUR)
     assert (waiting.waited, gone.waited, runs.waited) == (None, None, 600.0)
-    assert (gone.seconds, runs.seconds) == (float("inf"), float("inf"))
+    assert (gone.seconds, runs.seconds) == (10 * HOUR, 10 * HOUR), "their time limit"
     assert [(one.job, one.at - gone.at) for one in trace.events] == [("3", 600.0)]
-    assert trace.notes == ("1 jobs asked for no card and are left out",)
+    (note,) = trace.notes
+    assert note.startswith("1 jobs asked for no card (gpu/")
+
+
+def test_only_cards_of_a_record_are_cards_and_only_jobs_are_jobs(tmp_path: Path) -> None:
+    row = slurm(("1", "lab.a", 0, 5, 65, 8, "COMPLETED")).replace("=8,node", "=8,gres/nvme=1,node")
+    disk = slurm(("2", "b", 0, 5, 65, 200, "COMPLETED")).replace("gres/gpu", "gres/tmpdisk")
+    rows = [HEAD, row.splitlines()[1], disk.splitlines()[1]]
+    turned = ["|".join([*cells[1:], cells[0]]) for cells in (one.split("|") for one in rows)]
+    for text in ("\n".join(rows), "\n".join(turned)):  # the account has a dot, and may come first
+        (one,) = read(tmp_path, text, "sacct").arrivals
+        assert (one.job.name, one.job.queue, one.job.cards) == ("1", "lab.a", 8)
+
+
+def test_the_zone_of_a_time_counts(tmp_path: Path) -> None:
+    """Over a change of summer time local times alone go backwards."""
+    text = f"{HEAD}\n1|a|{{0}}+0200|{{0}}+0200|{{0}}+0200|{{1}}+0100|COMPLETED|1|600|gres/gpu=8\n"
+    times = ("2026-10-25T02:50:00", "2026-10-25T02:10:00")
+    (one,) = read(tmp_path, text.format(*times), "sacct").arrivals
+    assert one.seconds == 20 * 60
+    with pytest.raises(JoyError) as caught:
+        read(tmp_path, re.sub(r"\+0.00", "", text).format(*times), "sacct")
+    assert "SLURM_TIME_FORMAT=%s" in str(caught.value.help)
+
+
+@pytest.mark.parametrize("eligible", [10, 40])
+def test_a_job_taken_back_before_it_could_start_holds_no_cards(
+    tmp_path: Path, eligible: float
+) -> None:
+    gone = slurm(("gone", "red", 10, None, 10 if eligible == 10 else 30, 8, "CANCELLED by 7"))
+    row = gone.splitlines()[1].replace(f"{clock(10)}|{clock(10)}", f"{clock(10)}|{clock(eligible)}")
+    trace = read(tmp_path, f"{two_teams()}{row}\n", "sacct")
+    assert "gone" not in [one.job.name for one in trace.arrivals]
+    assert trace.notes == ("1 jobs were taken back before they could start: left out",)
+
+
+def test_jobs_that_never_started_in_the_record_make_no_difference(tmp_path: Path) -> None:
+    """The replay's error says nothing of them."""
+    rows = [(f"{i}", "red", i * 15, i * 15, i * 15 + 10, 8, "COMPLETED") for i in range(12)]
+    rows.append(("long", "red", 200, 200, 500, 8, "COMPLETED"))
+    rows += [(f"c{i}", "red", 210, None, 810, 1, "CANCELLED by 7") for i in range(8)]
+    trace = read(tmp_path, slurm(*rows), "sacct")
+    trace = dataclasses.replace(trace, queues=(queue("red", max=8),))
+    red = team(
+        asked(trace, queue("red", max=16), cluster="[{name: a, kind: gpu-8, count: 2}]"), "red"
+    )
+    assert (red["judged"], red["error_mean_min"], red["difference_min"]) == (13, 0, None)
+    assert red["replayed_min"] == red["changed_min"] == 0
 
 
 def test_jobs_wait_from_when_slurm_lets_them_start(tmp_path: Path) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.run.cluster.events import Event
+from joymigrate.run.cluster.events import Cancelled, Event
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.queues import Queue
@@ -62,6 +62,10 @@ def read(path: Path, form: str) -> JobTrace:
         raise JoyError(
             f"cannot read the trace: {error}", where=str(path), help="name an existing file"
         ) from error
-    if not trace.arrivals:
+    gone = {event.job: event.at for event in trace.events if isinstance(event, Cancelled)}
+    came = tuple(one for one in trace.arrivals if one.at < gone.get(one.job.name, float("inf")))
+    if not came:
         raise JoyError("the trace has no job", where=str(path))
-    return trace
+    early = len(trace.arrivals) - len(came)
+    notes = [f"{early} jobs were taken back before they could start: left out"] if early else []
+    return replace(trace, arrivals=came, notes=(*trace.notes, *notes))

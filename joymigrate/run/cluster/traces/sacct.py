@@ -2,7 +2,8 @@
 
 Needed columns: JobID, Submit, Start, End, State, and ReqTRES or AllocTRES. The first of Account,
 QOS and Partition in the header is a job's queue; NNodes, TimelimitRaw and Eligible are read where
-they are there. Times are ISO (without a zone, as Slurm writes them) or seconds since 1970.
+they are there. Times are seconds since 1970 (`SLURM_TIME_FORMAT=%s`), or ISO; those without a zone
+are taken as UTC, so that a job over a change of summer time is an hour off.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ TEAMS = ("Account", "QOS", "Partition")
 UNSET = ("", "None", "Unknown", "N/A", "INVALID")
 GRES = re.compile(r"(?:^|,)gres/([^:=,]+)(?::([^=,]+))?=(\d+)")
 LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?")  # [days-][hours:]minutes:seconds
-ASK = "sacct -a -X -P -o JobID,Account,Submit,Eligible,Start,End,State,NNodes,TimelimitRaw,ReqTRES"
+OFFSET = re.compile(r"(:\d+[+-]\d\d)(\d\d)$")  # Python 3.10 reads +02:00 only
+ASK = (
+    "SLURM_TIME_FORMAT=%s sacct -a -X -P "
+    "-o JobID,Account,Submit,Eligible,Start,End,State,NNodes,TimelimitRaw,ReqTRES"
+)
 
 
 def read(path: Path) -> JobTrace:
@@ -42,7 +47,7 @@ def read(path: Path) -> JobTrace:
     without = 0
     for number, line in enumerate(lines[1:], start=2):
         cells = line.split("|")
-        if not line.strip() or "." in cells[0]:  # a step of a job
+        if not line.strip():
             continue
         if len(cells) != len(heads):
             raise JoyError(
@@ -51,6 +56,8 @@ def read(path: Path) -> JobTrace:
                 help="leave out columns with free text, as JobName",
             )
         row = dict(zip(heads, map(str.strip, cells), strict=True))
+        if "." in row["JobID"]:  # a step of a job
+            continue
         where = f"{path}:{number}"
         tasks = pods_of(row)
         if tasks is None:
@@ -68,26 +75,30 @@ def read(path: Path) -> JobTrace:
         arrivals.append(arrival)
         if left is not None:
             gone.append(Cancelled(job.name, left))
-    notes = [f"{without} jobs asked for no card and are left out"] if without else []
+    cards = "/".join(card_families())
+    notes = [f"{without} jobs asked for no card ({cards}): left out"] if without else []
     arrivals.sort(key=lambda arrival: arrival.at)
     gone.sort(key=lambda event: event.at)
     return JobTrace(by_family(arrivals), events=tuple(gone), notes=tuple(notes))
 
 
 def times_of(row: dict[str, str], job: GangJob, where: str) -> tuple[Arrival, float | None]:
-    """When a job came, how long it waited and ran, and when it was taken back while it waited."""
+    """When a job came, how long it waited and ran, and when it was taken back while it waited.
+
+    One whose end is not known is taken to run to its time limit.
+    """
     submit, start, end = (seconds_of(row[key], where) for key in ("Submit", "Start", "End"))
     if submit is None:
         raise JoyError(f"job {job.name} has no Submit", where=where)
     at = max(submit, seconds_of(row.get("Eligible", ""), where) or submit)
     state = row["State"].partition(" ")[0]
+    longest = float("inf") if job.minutes is None else job.minutes * 60
     if state == "PENDING" or start is None or (state == "CANCELLED" and start == end):
-        return Arrival(job, at, float("inf")), end
+        return Arrival(job, at, longest), end
     if start < submit or (end is not None and end < start):
-        raise JoyError(f"job {job.name} starts before it comes, or ends before", where=where)
-    return Arrival(
-        job, at, float("inf") if end is None else end - start, max(0.0, start - at)
-    ), None
+        said = f"job {job.name} starts before it comes, or ends before"
+        raise JoyError(said, where=where, help=ASK)
+    return Arrival(job, at, longest if end is None else end - start, max(0.0, start - at)), None
 
 
 def by_family(arrivals: list[Arrival]) -> tuple[Arrival, ...]:
@@ -100,7 +111,7 @@ def by_family(arrivals: list[Arrival]) -> tuple[Arrival, ...]:
     found = []
     for one in arrivals:
         (task,) = one.job.tasks
-        task = replace(task, kinds=called[task.name] or (task.name,))
+        task = replace(task, kinds=called[task.name])
         found.append(replace(one, job=replace(one.job, tasks=(task,))))
     return tuple(found)
 
@@ -108,7 +119,8 @@ def by_family(arrivals: list[Arrival]) -> tuple[Arrival, ...]:
 def pods_of(row: dict[str, str]) -> PodGroup | None:
     """The nodes of a job as pods of equally many cards; None where it asked for no card."""
     tres = next((row[key] for key in TRES if row.get(key)), "")
-    found = [(family, model, int(count)) for family, model, count in GRES.findall(tres)]
+    families = card_families()
+    found = [(name, model, int(n)) for name, model, n in GRES.findall(tres) if name in families]
     plain = [one for one in found if not one[1]] or found
     total = sum(count for _, _, count in plain)
     if not total:
@@ -119,6 +131,11 @@ def pods_of(row: dict[str, str]) -> PodGroup | None:
     return PodGroup(pods, total // pods, models=models, name=plain[0][0])
 
 
+def card_families() -> list[str]:
+    """What GRES of cards are called; other ones (nvme, tmpdisk, shard) are none."""
+    return sorted({kind.family for kind in kinds.all_kinds().values() if kind.cards})
+
+
 def seconds_of(text: str, where: str) -> float | None:
     """A time; None where there is none."""
     if text in UNSET:
@@ -126,11 +143,10 @@ def seconds_of(text: str, where: str) -> float | None:
     if text.isdigit():
         return float(text)
     try:
-        return datetime.fromisoformat(text).replace(tzinfo=timezone.utc).timestamp()
+        time = datetime.fromisoformat(OFFSET.sub(r"\1:\2", text))
     except ValueError as error:
-        raise JoyError(
-            f"not a time: {text!r}", where=where, help="unset SLURM_TIME_FORMAT"
-        ) from error
+        raise JoyError(f"not a time: {text!r}", where=where, help=ASK) from error
+    return (time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp()
 
 
 def minutes_of(text: str) -> float | None:
