@@ -56,7 +56,7 @@ def faults(
     def names_target(cell: Cell) -> bool:
         place = place_of(graph, cell)
         text = graph.texts[cell[1]][place.start : place.end] if place is not None else ""
-        return bool(targets.search(text)) or text.endswith(")")
+        return bool(targets.search(text)) or text.endswith(("()", "())"))
 
     def is_written(cell: Cell) -> bool:
         place, source = place_of(graph, cell), graph.load(cell[1])

@@ -42,6 +42,7 @@ SILENT = (
 )
 COUNTED = 10_000  # files of a folder that was left out are counted up to here
 # A folder that holds one of these is a Python environment, whatever it is called.
+SETTINGS = ("json", "yaml", "toml", "ini")
 ENVIRONMENT_MARKS = frozenset(("pyvenv.cfg", "conda-meta"))
 MB = 1024 * 1024
 LIMIT = 50 * MB
@@ -225,7 +226,7 @@ class FileWalk:
                 self._pass_over(entry)
             return False
         if self._ignored(entry.path, ignored):
-            if kind == "python":
+            if kind == "python" or (regular and kind in SETTINGS and self._named_in(entry)):
                 self._skip(entry.path, "left out by .gitignore or --exclude")
             return False
         if regular:
@@ -253,17 +254,21 @@ class FileWalk:
         lower = entry.name.lower()
         if not self._words or not lower.endswith((*FOREIGN, *PYTHON)):
             return
-        try:
-            if entry.stat().st_size > DATA_LIMIT:
-                return
-            with open(entry.path, "rb") as file:
-                text = file.read().lower()
-        except OSError:
-            return
-        word = next((word for word in self._words if word in text), None)
+        word = self._named_in(entry)
         if word is not None:
             reason = Text("no reader for this kind of file; it names `{word}`", word=word.decode())
             self._skip(entry.path, reason)
+
+    def _named_in(self, entry: os.DirEntry[str]) -> bytes | None:
+        """The word of what is looked for that a file names, unless it is as large as data."""
+        try:
+            if entry.stat().st_size > DATA_LIMIT:
+                return None
+            with open(entry.path, "rb") as file:
+                text = file.read().lower()
+        except OSError:
+            return None
+        return next((word for word in self._words if word in text), None)
 
     def _take(self, path: str, kind: str) -> None:
         """Add one file unless it is too large, unreadable, or there already."""
@@ -365,7 +370,7 @@ def unfit(path: str, kind: str) -> str | None:
             limit=limit,
         )
     name = os.path.basename(path).lower()
-    if kind in ("json", "yaml", "toml", "ini"):
+    if kind in SETTINGS:
         if data_file(name):
             return "data written by a program, not configuration"
         if size > DATA_LIMIT:

@@ -53,6 +53,7 @@ from joymigrate.rewrite.test_replacements import leave_replaced
 from joymigrate.rewrite.unused_imports import doubt_alone, doubt_unused
 from joymigrate.rewrite.values import neighbour_files
 from joymigrate.rewrite.values.graph import ValueGraph
+from joymigrate.rewrite.values.settings_files import is_settings
 from joymigrate.rewrite.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -150,8 +151,9 @@ def scan(
     ways: Mapping[solve.Site, solve.Way] = {}
     if style is not Style.SHIM and chip.device != origin.device:
         words = Vocabulary.of(context)
+        told = read_configured(files, words)
         graph = graph_of(
-            root, mine, words, lambda path: job.content(everything[path]), skipped, tree
+            root, {**mine, **told}, words, lambda path: job.content(everything[path]), skipped, tree
         )
         held = solve.hold(findings, graph, words)
         ways = solve.ways_of(findings, held)
@@ -192,6 +194,14 @@ def find_configured(files: Iterable[File], device: str) -> frozenset[str]:
     return frozenset(key for text in told for key in line.findall(text))
 
 
+def read_configured(files: Iterable[File], vocabulary: Vocabulary) -> dict[str, str]:
+    """Texts of the settings files that name a device or backend of the origin, by their paths."""
+    told = ((f.relative, read_text(f.path)) for f in files if is_settings(f.relative))
+    return {
+        path: text for path, text in told if vocabulary.device in text or vocabulary.backend in text
+    }
+
+
 def graph_of(
     root: Path,
     texts: Mapping[str, str],
@@ -202,9 +212,11 @@ def graph_of(
 ) -> ValueGraph:
     """The values of a project, with the files that the scan leaves out and its files know.
 
-    `content` gives the bytes of a file of `texts`; `tree` is their index where it is known.
+    `content` gives the bytes of a file of `texts`, Python and settings; `tree` is the index of its
+    Python files where it is known.
     """
-    tree = tree or index_of(texts, vocabulary.device)
+    python = {path: text for path, text in texts.items() if not is_settings(path)}
+    tree = tree or index_of(python, vocabulary.device)
     left = neighbour_files.find_left_out(root, texts, tree, skipped, vocabulary.device)
     known: dict[str, SourceText | None] = {}
 
@@ -212,13 +224,14 @@ def graph_of(
         if path not in known:
             try:
                 data = content(path) if path in texts else (root / path).read_bytes()
-                known[path] = decode(path, data, python=True)
+                known[path] = decode(path, data, python=not is_settings(path))
             except (OSError, Unreadable):
                 known[path] = None
         return known[path]
 
-    if left:
-        tree = index_of({**texts, **left}, vocabulary.device)
+    fresh = {path: text for path, text in left.items() if not is_settings(path)}
+    if fresh:
+        tree = index_of({**python, **fresh}, vocabulary.device)
     return ValueGraph({**texts, **left}, tree, solve.text_pattern(vocabulary), load)
 
 

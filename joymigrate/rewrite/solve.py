@@ -22,6 +22,7 @@ from joymigrate.rewrite.values import growth
 from joymigrate.rewrite.values.cells import COMPARED, GOES, Cell, Guard, TextPlace
 from joymigrate.rewrite.values.graph import ValueGraph, home_of
 from joymigrate.rewrite.values.growth import State, grow, sources, way_to
+from joymigrate.rewrite.values.settings_files import is_settings
 from joymigrate.rewrite.vocabulary import Vocabulary
 
 CLASS = 300  # cells of one class; a larger one is not known as a whole and holds nothing
@@ -266,9 +267,9 @@ def files_naming(
     named = re.compile(
         rf"[\"'](?:\w+:\w+,)*(?:{device}|{backend})[\"':{{%]|[._]{device}\(|\.is_{device}\b"
     )
-    found = []
+    found = list(filter(is_settings, texts))
     for path, text in texts.items():
-        if device not in text and backend not in text:
+        if is_settings(path) or (device not in text and backend not in text):
             continue
         places = (m.start() for m in named.finditer(text) if not in_comment(text, m.start()))
         if any(not moved(path, at) for at in places) and not is_test(path):

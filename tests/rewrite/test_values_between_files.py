@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from joymigrate import chips
+from joymigrate.model import Style, Tier
 from joymigrate.rewrite import device_tests, patches, scan
+from joymigrate.rewrite.discover import Exclusion
+from joymigrate.rewrite.switch.plan import edits_below
 from tests.rewrite.projects import move, write
 
 TORCH = "import torch\n"
@@ -100,3 +103,81 @@ def test_an_option_that_programs_share_is_one(tmp_path: Path) -> None:
     })  # fmt: skip
     move(tmp_path)
     assert "default='cuda'" in (tmp_path / "options.py").read_text()
+
+
+READ = "import torch, yaml\ncfg = yaml.safe_load(open('c.yaml'))\n"
+ASKED = READ + "x = torch.ones(2)\nif {0} == 'cuda':\n    x = x.to({0})\n"
+STAYS = {
+    "the value is ignored": ("device: cuda  # joymigrate: ignore\n", "cfg['device']", ()),
+    "the file is excluded": ("lr: 1\ndevice: cuda:0\n", "cfg['device']", ("*.yaml",)),
+    "nothing says that the key is a device": ("mode: cuda\n", "cfg['mode']", ()),
+    "asked by get": ("device: cuda  # joymigrate: ignore\n", "cfg.get('device', 'cpu')", ()),
+    "an attribute": ("device: cuda  # joymigrate: ignore\n", "cfg.device", ()),
+    "a key in a key": ("a:\n  device: cuda  # joymigrate: ignore\n", "cfg['a']['device']", ()),
+}
+
+
+@pytest.mark.parametrize("style", [Style.DIRECT, Style.AGNOSTIC, Style.ACCELERATOR])
+@pytest.mark.parametrize("name", STAYS)
+def test_a_value_of_a_settings_file_that_stays_holds_what_asks_for_it(
+    tmp_path: Path, name: str, style: Style
+) -> None:
+    told, key, excluded = STAYS[name]
+    (tmp_path / "c.yaml").write_text(told)
+    (tmp_path / "train.py").write_text(ASKED.format(key))
+    found = scan(
+        [tmp_path],
+        chip=chips.target(None),
+        origin=chips.origin(),
+        style=style,
+        exclude=Exclusion(excluded),
+        jobs=1,
+    )
+    (asked,) = [one for one in found.findings if one.rule == "JM111"]
+    assert not asked.edits or asked.tier is not Tier.SAFE
+    assert "c.yaml" in str(asked.reason)
+
+
+def test_a_settings_file_moves_with_its_comparison_or_not_at_all(tmp_path: Path) -> None:
+    files = {"c.yaml": "device: cuda\n", "train.py": ASKED.format("cfg['device']")}
+    made = write_safely(tmp_path, files)
+    assert "cuda" not in "".join(made.values())
+    files["train.py"] = files["train.py"].replace("'cuda':", "'cuda':  # joymigrate: ignore")
+    assert write_safely(tmp_path, files) == files
+
+
+def test_the_switch_leaves_what_a_settings_file_is_compared_with(tmp_path: Path) -> None:
+    """Settings files are read from the disk: they keep the origin's word."""
+    (tmp_path / "c.yaml").write_text("device: cuda\n")
+    (tmp_path / "train.py").write_text(ASKED.format("cfg['device']") + "y = x.cuda()\n")
+    made = edits_below(
+        tmp_path, chip=chips.target(None), origin=chips.origin(), leave=(), version=None
+    )
+    (only,) = made.values()
+    data = (tmp_path / "train.py").read_bytes()
+    assert [data[start:end] for start, end, _ in only["edits"]] == [b"cuda"]  # of `x.cuda()`
+
+
+def test_the_agnostic_style_translates_a_configured_device_where_torch_is_given_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "c.yaml").write_text("device: cuda\n")
+    (tmp_path / "train.py").write_text(
+        READ + "where = cfg['device']\nx = torch.ones(2, device=where)\ny = x.to(cfg['device'])\n"
+        "if where == 'cuda':\n    print(torch.load('x', map_location=where))\n"
+    )
+    (tmp_path / "other.py").write_text(
+        READ + "where = cfg['device']\ndef f(where):\n    return torch.ones(2, device=where)\n"
+    )
+    found = scan(
+        [tmp_path],
+        chip=chips.target(None),
+        origin=chips.origin(),
+        style=Style.AGNOSTIC,
+        jobs=1,
+    )
+    made = {one.path.name: one.after.decode() for one in patches(found)}
+    assert made["train.py"].count("jm.device(where)") == 2
+    assert "jm.device(cfg['device'])" in made["train.py"]
+    assert "if where == 'cuda':" in made["train.py"]
+    assert "other.py" not in made

@@ -16,8 +16,10 @@ from joymigrate import __version__
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
 from joymigrate.model import Edit, Finding, Style, Tier
+from joymigrate.rewrite.discover import Exclusion
 from joymigrate.rewrite.project import scan
 from joymigrate.rewrite.switch.edit_cache import kept_or
+from joymigrate.rewrite.values.settings_files import ENDINGS
 
 ENVIRONMENT = "JOYMIGRATE_SWITCH_PLAN"
 SCHEMA = "joymigrate.switch/1"
@@ -69,8 +71,18 @@ def make(
 def edits_below(
     folder: Path, *, chip: Chip, origin: Chip, leave: Sequence[str], version: str | None
 ) -> dict[str, Any]:
-    """Every edit of the files below a folder, by real path."""
-    found = scan([folder], chip=chip, origin=origin, style=Style.DIRECT, chip_version=version)
+    """Every edit of the files below a folder, by real path.
+
+    Settings files are read from the disk as they are: what their values are compared with stays.
+    """
+    found = scan(
+        [folder],
+        chip=chip,
+        origin=origin,
+        style=Style.DIRECT,
+        exclude=Exclusion(tuple(f"*{ending}" for ending in ENDINGS)),
+        chip_version=version,
+    )
     files: dict[str, Any] = {}
     for path, edits in edits_by_file(found.findings, leave).items():
         full = os.path.realpath(found.root / path)

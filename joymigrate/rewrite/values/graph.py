@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,6 +27,7 @@ from joymigrate.rewrite.values.cells import (
 from joymigrate.rewrite.values.expressions import depth
 from joymigrate.rewrite.values.growth import sources
 from joymigrate.rewrite.values.reader import read
+from joymigrate.rewrite.values.settings_files import is_settings, read_settings
 
 SETTINGS = re.compile(r"(?i)(?:^|_)(?:args?|arguments?|opts?|options?|cfg|conf|config|"
                       r"configuration|hparams|params|settings|flags|namespace)(?:$|_)")  # fmt: skip
@@ -38,9 +40,9 @@ LOCAL = ("name", "return", "function", "class", "object", "attribute")
 
 @dataclass(slots=True)
 class ValueGraph:
-    """The values of a project. `texts` are those of its Python files, `load` reads one.
+    """The values of a project. `texts` are its Python and settings files, `load` reads one.
 
-    `settings` are values under keys of files that are no Python: name to cells with lines.
+    `settings` are the values of settings files: key to cells with lines.
     """
 
     texts: Mapping[str, str]
@@ -59,6 +61,14 @@ class ValueGraph:
     _defining: dict[str, set[str]] = field(default_factory=dict)
     _below_of: dict[str, set[str]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        found: dict[str, list[Edge]] = defaultdict(list)
+        for path in filter(is_settings, self.texts):
+            values = self.file(path)
+            for key, edges in values.settings.items() if values is not None else ():
+                found[key.partition(":")[2]] += edges
+        self.settings = found
+
     def file(self, path: str) -> FileValues | None:
         """The cells of a file; None where it is none of ours or can't be read."""
         if path not in self._files:
@@ -67,9 +77,12 @@ class ValueGraph:
                 return None
             self.allowance -= 1
             source = self.load(path) if path in self.texts else None
-            self._files[path] = (
-                read(source, path, self.words, self.tree.package(path)) if source else None
-            )
+            if source is None:
+                self._files[path] = None
+            elif is_settings(path):
+                self._files[path] = read_settings(source, path, self.words)
+            else:
+                self._files[path] = read(source, path, self.words, self.tree.package(path))
         return self._files[path]
 
     def near(self, cell: Cell, way: int) -> tuple[Edge, ...]:
@@ -413,7 +426,7 @@ class ValueGraph:
             called = made.called if made is not None else ()
             return bool(called) and called[-1] in ("parse_args", "parse_known_args")
         if not SETTINGS.search(str(name)):
-            return False
+            return base[0] == "field" and self._is_settings(base[1])  # `cfg["train"]["device"]`
         return not any(c[0] in ("object", "class", "module") for c in self.called(base))
 
     def _known_setting(self, name: str) -> bool:

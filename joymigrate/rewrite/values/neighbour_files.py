@@ -1,4 +1,4 @@
-"""Python files that a scan leaves out and that its files import, or that import them.
+"""Files that a scan leaves out: Python that its files import or that imports them, and settings.
 
 They are read as facts: what they hold stays, and so does what goes with it.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from joymigrate.model import Skipped
 from joymigrate.rewrite.module_index import ModuleIndex
+from joymigrate.rewrite.values.settings_files import is_settings
 
 ABSOLUTE = re.compile(r"\n[ \t]*(?:from|import)[ \t]+([A-Za-z_][\w.]*)")
 RELATIVE = re.compile(r"^[ \t]*from[ \t]+(\.+)([\w.]*)[ \t]+import[ \t]+\(?([^\n#]*)", re.M)
@@ -45,17 +46,22 @@ def find_left_out(
 
 
 def find_excluded(root: Path, skipped: Iterable[Skipped]) -> Iterator[str]:
-    """Python files among what was skipped because of a pattern."""
+    """Python and settings files among what was skipped because of a pattern."""
     for each in skipped:
         if "exclude" not in str(each.reason) or each.files > MOST or each.path.startswith(".."):
             continue
-        if each.path.endswith(".py"):
+        if is_read(each.path):
             yield each.path
             continue
         for folder, _, names in os.walk(root / each.path):
             for name in names:
-                if name.endswith(".py"):
+                if is_read(name):
                     yield (Path(folder) / name).relative_to(root).as_posix()
+
+
+def is_read(path: str) -> bool:
+    """Whether the graph of values knows such a file."""
+    return path.endswith(".py") or is_settings(path)
 
 
 def find_imported(root: Path, path: str, text: str, tree: ModuleIndex) -> Iterator[str]:
