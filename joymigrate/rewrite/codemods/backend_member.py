@@ -33,4 +33,4 @@ def find(module: Module) -> Iterator[Finding]:
             compared = isinstance(getattr(top, "parent", None), ast.Compare)
             name = "accelerator_backend" if compared else "dist_backend"
             edit = (*module.span(top), f"{module.helper}.{name}()")
-        yield module.find("JM130", top, edits=[edit], needs=need(module))
+        yield module.find("JM130", top, edits=[edit], needs=need(module, top))

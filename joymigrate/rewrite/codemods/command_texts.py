@@ -120,7 +120,7 @@ def find_options(module: Module) -> Iterator[Finding]:
                 yield module.find(rule, span, tier=Tier.REPORT, reason=reason)
                 continue
             to = words.string(match["value"])
-            yield module.find(rule, span, edits=[(*span, to)], needs=need(module))
+            yield module.find(rule, span, edits=[(*span, to)], needs=need(module, node))
 
 
 def is_command(module: Module, node: ast.Constant | ast.JoinedStr, given: re.Pattern[str]) -> bool:

@@ -51,7 +51,7 @@ def find(module: Module) -> Iterator[Finding]:
         if dtype:
             torch, end = torch_at(module, call)[0], module.span(call)[1]
             edits.append((end, end, f"; {torch}.set_default_dtype({torch}.{dtype})"))
-        yield module.find("JM106", call, edits=edits, needs=need(module))
+        yield module.find("JM106", call, edits=edits, needs=need(module, call))
 
 
 def read_type(module: Module, node: ast.expr) -> tuple[bool, str]:

@@ -114,7 +114,9 @@ def device_method(module: Module, node: ast.Attribute, to: str) -> Iterator[Find
         if doubtful(module, node):
             look = Text(OWN, method=node.attr)
         tier = Tier.UNSAFE if look else Tier.SAFE
-        yield module.find("JM110", span, edits=given, tier=tier, reason=look, needs=need(module))
+        yield module.find(
+            "JM110", span, edits=given, tier=tier, reason=look, needs=need(module, node)
+        )
         return
     if module.context.style is Style.AGNOSTIC:
         placed = placement(module, call, token)
@@ -122,7 +124,9 @@ def device_method(module: Module, node: ast.Attribute, to: str) -> Iterator[Find
             yield module.find("JM110", span, tier=Tier.REPORT, reason="arguments are unpacked")
             return
         edits = placed
-    yield module.find("JM110", span, edits=edits, tier=tier, reason=reason, needs=need(module))
+    yield module.find(
+        "JM110", span, edits=edits, tier=tier, reason=reason, needs=need(module, node)
+    )
 
 
 def is_given_device(module: Module, call: ast.Call) -> bool:
@@ -146,7 +150,7 @@ def find_mocked(module: Module, node: ast.Attribute, token: tuple[int, int], to:
     asked = node.parent  # type: ignore[attr-defined]
     call = getattr(asked, "parent", None)
     if not module.context.style.portable:
-        return module.find("JM110", node, edits=[(*token, to)], needs=need(module))
+        return module.find("JM110", node, edits=[(*token, to)], needs=need(module, node))
     edits = [(*token, "to")]
     if asked.attr.endswith(("_with", "any_call")) and isinstance(call, ast.Call):
         if call.args:
@@ -155,7 +159,7 @@ def find_mocked(module: Module, node: ast.Attribute, token: tuple[int, int], to:
         at = module.source.text.index("(", module.span(asked)[1]) + 1
         comma = ", " if call.keywords else ""
         edits.append((at, at, f"{module.helper}.device(){comma}"))
-    return module.find("JM110", node, edits=edits, needs=need(module))
+    return module.find("JM110", node, edits=edits, needs=need(module, node))
 
 
 def name_asked(call: ast.Call) -> str | None:
@@ -190,7 +194,7 @@ def method_by_name(module: Module, call: ast.Call, to: str) -> Iterator[Finding]
         return
     text = module.text(name)
     edits = [(start, end, text[0] + to + text[-1])]
-    yield module.find("JM110", name, edits=edits, needs=need(module))
+    yield module.find("JM110", name, edits=edits, needs=need(module, name))
 
 
 def find_unbound(module: Module, node: ast.Attribute, to: str) -> Finding:
@@ -198,7 +202,7 @@ def find_unbound(module: Module, node: ast.Attribute, to: str) -> Finding:
     token = module.token(node)
     if token is None or module.context.style.portable or module.guarded(node):
         return module.find("JM110", node, tier=Tier.REPORT, reason="the method itself, not called")
-    return module.find("JM110", node, edits=[(*token, to)], needs=need(module))
+    return module.find("JM110", node, edits=[(*token, to)], needs=need(module, node))
 
 
 def project_value(module: Module, dotted: str) -> bool:
@@ -306,7 +310,9 @@ def device_flag(module: Module, node: ast.Attribute, to: str) -> Iterator[Findin
         start, _ = module.span(node)
         _, value_end = module.span(node.value)
         edits = [(start, start, f"{module.helper}.is_accel("), (value_end, token[1], ")")]
-    yield module.find("JM111", node, edits=edits, tier=tier, reason=reason, needs=need(module))
+    yield module.find(
+        "JM111", node, edits=edits, tier=tier, reason=reason, needs=need(module, node)
+    )
 
 
 def compares_freely(node: ast.expr) -> bool:

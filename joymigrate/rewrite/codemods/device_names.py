@@ -119,7 +119,12 @@ def find_name(module: Module, node: ast.expr, known: str) -> Iterator[Finding]:
         yield module.find(rule, node, tier=Tier.REPORT, reason="inside a multi-line f-string")
         return
     yield module.find(
-        rule, node, edits=edits, tier=advice.tier, reason=advice.note or None, needs=need(module)
+        rule,
+        node,
+        edits=edits,
+        tier=advice.tier,
+        reason=advice.note or None,
+        needs=need(module, node),
     )
 
 
@@ -149,10 +154,10 @@ def is_probe(node: ast.expr) -> bool:
     return called and isinstance(getattr(call, "parent", None), ast.Expr)
 
 
-def need(module: Module) -> str | None:
-    """What the file must import for an edit of this style."""
+def need(module: Module, node: ast.AST) -> str | None:
+    """What the file must import for an edit of this style at a place."""
     if module.context.style is Style.ACCELERATOR:
-        return torch_at(module, module.tree.body[-1])[1]
+        return torch_at(module, node)[1]
     return "helper" if module.context.style is Style.AGNOSTIC else "package"
 
 
@@ -389,4 +394,4 @@ def bare(module: Module, top: ast.expr) -> Iterator[Finding]:
         edits = [(module.span(top)[0], token[1], written)]
     else:
         edits = [(*token, module.vocabulary.to_device)]
-    yield module.find("JM101", top, edits=edits, needs=need(module))
+    yield module.find("JM101", top, edits=edits, needs=need(module, top))

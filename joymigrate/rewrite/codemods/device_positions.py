@@ -38,7 +38,7 @@ def find(module: Module) -> Iterator[Finding]:
         to = str(len(words.to_device) + (not colon))
         if module.context.style is Style.AGNOSTIC:
             to = f"len({module.helper}.accelerator())" + " + 1" * (not colon)
-        yield module.find("JM122", at, edits=[(*module.span(at), to)], needs=need(module))
+        yield module.find("JM122", at, edits=[(*module.span(at), to)], needs=need(module, at))
 
 
 def is_colon(node: ast.Subscript) -> bool:

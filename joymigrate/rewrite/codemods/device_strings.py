@@ -621,7 +621,7 @@ def fix(module: Module, text: DeviceText, rule: str, *, compare: bool = False) -
             rf"\b({words.device}|{words.backend}|{words.backend.upper()})\b", text.value
         )
     ]
-    return module.find(rule, text.span, edits=edits, needs=need(module))
+    return module.find(rule, text.span, edits=edits, needs=need(module, text.node))
 
 
 def add_value(module: Module, text: DeviceText, rule: str) -> Finding:
@@ -633,7 +633,7 @@ def add_value(module: Module, text: DeviceText, rule: str) -> Finding:
     edits = [(start, end, f"{source[start:end]}, {other}")]
     agnostic_style = module.context.style is Style.AGNOSTIC
     return module.find(
-        rule, (start, end), edits=edits, needs=None if agnostic_style else need(module)
+        rule, (start, end), edits=edits, needs=None if agnostic_style else need(module, text.node)
     )
 
 

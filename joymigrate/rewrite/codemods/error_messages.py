@@ -33,7 +33,7 @@ def find(module: Module) -> Iterator[Finding]:
                 tier=Tier.SAFE,
                 message="an error is recognised by the words of the old platform",
                 edits=[(*module.span(node), written)],
-                needs=need(module),
+                needs=need(module, node),
             )
         elif looked_for(node):
             yield module.find(

@@ -38,7 +38,11 @@ def find(module: Module) -> Iterator[Finding]:
             yield module.find("JM140", call, tier=Tier.REPORT, reason=reason, message=message)
             continue
         yield module.find(
-            "JM140", call, edits=write_device(module, call), message=message, needs=need(module)
+            "JM140",
+            call,
+            edits=write_device(module, call),
+            message=message,
+            needs=need(module, call),
         )
 
 
@@ -56,7 +60,9 @@ def find_keywords(module: Module) -> Iterator[Finding]:
         reason = module.guarded(call) or Text("give it {keyword}=", keyword=other)
         if module.guarded(call) is None and module.context.style is Style.DIRECT:
             edits = [(end, end, f', {other}="{module.vocabulary.to_device}"')]
-            yield module.find("JM120", value, edits=edits, message=message, needs=need(module))
+            yield module.find(
+                "JM120", value, edits=edits, message=message, needs=need(module, value)
+            )
             continue
         yield module.find("JM120", value, tier=Tier.REPORT, message=message, reason=reason)
 
