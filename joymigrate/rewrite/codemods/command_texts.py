@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 
 from joymigrate.chips import NameAdvice
+from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite.codemods.device_names import need
 from joymigrate.rewrite.codemods.environment import set_beside
@@ -31,6 +32,11 @@ UNKNOWN = "an option of a command line in a string; whether it takes a device is
 
 
 VARIABLE = re.compile(r"(?<![\w$./{-])(?P<name>[A-Z][A-Z0-9_]+)=(?!=)(?P<value>[\w{}.,:\[\]-]*)")
+# What stands before a variable that a shell sets for a command: other variables, a command's end.
+FRONT = re.compile(
+    r"""\w*(?:'''|\"\"\"|['"])(?:[^'"]*(?:[;&|]|(?<!\\)(?:\n|\\n))[\s\\]*)?"""
+    r"""\s*(?:(?:export|env|sudo|time)\s+)*(?:\w+=[^\s'"]*\s+)*"""
+)
 READER = "inside text whose reader is not known"
 UNREADABLE = "the value is not a list of card numbers"
 
@@ -74,15 +80,34 @@ def variable(
         guard = advice.note or "the name stays as it is"
     if guard or to is None or advice.tier is Tier.REPORT:
         return module.find(rule, span, tier=Tier.REPORT, reason=guard or advice.note or None)
+    agnostic = module.context.style is Style.AGNOSTIC
+    if not is_set(module, node, match) or (agnostic and not is_repeatable(module, node, match)):
+        told = Text("{chip} reads {to}", chip=module.context.chip.name, to=to)
+        return module.find(rule, span, tier=Tier.REPORT, reason=told)
     if rule == "JM170" and not CARDS.fullmatch(match["value"]):
         reason = UNREADABLE
-    if module.context.style is Style.AGNOSTIC:
+    if agnostic:
         span, end = match.span(), match.end()
         edits = [(end, end, f" {to}={match['value']}")]
     else:
         edits = [(*span, to)]
     tier = Tier.UNSAFE if reason else advice.tier
     return module.find(rule, span, edits=edits, tier=tier, reason=reason or advice.note or None)
+
+
+def is_set(module: Module, node: ast.expr, match: re.Match[str]) -> bool:
+    """Whether a shell sets the variable for a command, and no text, program or option names it."""
+    listed = isinstance(getattr(node, "parent", None), (ast.List, ast.Tuple))
+    start, _ = module.span(node)
+    return not listed and FRONT.fullmatch(module.source.text, start, match.start()) is not None
+
+
+def is_repeatable(module: Module, node: ast.expr, match: re.Match[str]) -> bool:
+    """Whether a variable's value is read to its end and means the same when written twice."""
+    value, after = match["value"], module.source.text[match.end() : match.end() + 1]
+    counted = isinstance(node, ast.Constant) and re.search(r"\{[}!:]", value)
+    whole = bool(value) and value.count("{") == value.count("}")
+    return whole and not counted and (after.isspace() or after in (";", "&"))
 
 
 def is_text(module: Module, node: ast.expr) -> bool:
