@@ -8,6 +8,7 @@ for what only such values have, or where its function speaks of numpy and never 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,9 +44,18 @@ def is_array(module: Module, node: ast.expr) -> bool:
     return (True in kinds and False not in kinds) or only_numpy(module, function)
 
 
+def walk_scope(scope: ast.AST) -> Iterator[ast.AST]:
+    """What stands in a function, or in a module outside of its functions and classes."""
+    outer, left = isinstance(scope, ast.Module), [scope]
+    for each in left:  # grows
+        if not (outer and isinstance(each, (*FUNCTIONS, ast.ClassDef))):
+            yield each
+            left.extend(ast.iter_child_nodes(each))
+
+
 def has_columns(function: ast.AST, name: str) -> bool:
     """Whether a variable is asked for a column: `table["fold"]`, `table[table.fold != 1]`."""
-    for each in ast.walk(function):
+    for each in walk_scope(function):
         if not isinstance(each, ast.Subscript) or getattr(each.value, "id", "") != name:
             continue
         index = each.slice
@@ -113,7 +123,7 @@ def known_array(module: Module, function: ast.AST, name: str) -> bool | None:
     one of torch's functions makes it anywhere in the function.
     """
     seen = None
-    for each in ast.walk(function):
+    for each in walk_scope(function):
         if isinstance(each, ast.arg) and each.arg == name and each.annotation is not None:
             return any(word in ast.unparse(each.annotation) for word in ("ndarray", "DataFrame"))
         if isinstance(each, ast.Assign) and name in find_assigned(each):

@@ -33,6 +33,15 @@ def test_an_array_is_no_site(text: str, tmp_path: Path) -> None:
     assert findings(tmp_path, HEAD + text, "JM211") == []
 
 
+def test_a_parameter_of_a_function_is_no_variable_of_the_module(tmp_path: Path) -> None:
+    text = (
+        'def score(out, batch):\n    return np.mean(out), batch["x"]\n'
+        'out = net(torch.zeros(3, device="cuda"))\nout.nonzero()\nout[out > 0]\n'
+        "q = batch[batch > 1]\n"
+    )
+    assert len(findings(tmp_path, HEAD + text, "JM211")) == 3
+
+
 def test_a_tensor_in_a_file_with_numpy_is_one(tmp_path: Path) -> None:
     text = HEAD + "def f(x):\n    n = np.ones(3)\n    y = torch.relu(x)\n    return y[y > 0]\n"
     assert len(findings(tmp_path, text, "JM211")) == 1
