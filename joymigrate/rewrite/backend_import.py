@@ -9,6 +9,7 @@ from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite import under_shim
 from joymigrate.rewrite.module import HELPER, Module
+from joymigrate.rewrite.scopes import FUNCTIONS
 
 
 def find(module: Module, findings: list[Finding], helper_import: str) -> Finding | None:
@@ -155,11 +156,18 @@ def slot(module: Module, findings: list[Finding]) -> tuple[ast.stmt, bool] | Non
 
     After the first import of torch; before it when that very statement is rewritten to need the
     new import; for a helper in a file without torch, after the last import. An import of torch
-    that follows the first line which needs the new one is none.
+    that follows the first line outside of functions which needs the new one is none.
     """
     statements = [*module.names.nodes[ast.Import], *module.names.nodes[ast.ImportFrom]]
     statements.sort(key=lambda node: node.lineno)
-    needed = min((f.line for f in findings if f.needs and f.edits), default=sys.maxsize)
+    inside = {
+        line
+        for kind in FUNCTIONS
+        for function in module.names.nodes[kind]
+        for line in range(function.body[0].lineno, (function.end_lineno or 0) + 1)
+    }
+    needing = {f.line for f in findings if f.needs and f.edits}
+    needed = min(needing - inside, default=sys.maxsize)
     early = [node for node in statements if node.lineno <= needed]
     torch = [node for node in early if names_torch(node)]
     if not torch and any(names_torch(node) for node in statements):

@@ -107,6 +107,10 @@ def test_a_second_rewrite_changes_nothing(tmp_path: Path) -> None:
         assert not list(patches(again)), case["name"]  # type: ignore[index]
 
 
+INSIDE = (
+    "import os\ndef ready():\n    return torch.cuda.is_available()\n"
+    'os.environ["OMP_NUM_THREADS"] = "4"\nimport torch\n'
+)
 LATE = "from net import Net\nnet = Net().cuda()\nimport torch\nnet = torch.nn.Sequential(net)\n"
 
 
@@ -142,6 +146,17 @@ LATE = "from net import Net\nnet = Net().cuda()\nimport torch\nnet = torch.nn.Se
             "a.py",
             "from net import Net\nimport joymigrate_device as jm\n",
         ),
+        (Style.DIRECT, {"a.py": INSIDE}, "a.py", '"4"\nimport torch\nimport torch_npu\n'),
+        (Style.ACCELERATOR, {"a.py": LATE}, "a.py", "from net import Net\nimport torch\nnet = "),
+        (
+            Style.ACCELERATOR,
+            {
+                "a.py": "import torch\ndef names(verbose):\n"
+                "    return torch.cuda if verbose else torch\n"
+            },
+            "a.py",
+            "return torch.cuda if verbose",
+        ),
         (
             Style.ACCELERATOR,
             {"a.py": "import torch\nimport torch.multiprocessing\nx = torch.ones(2).cuda()\n"},
@@ -159,7 +174,10 @@ LATE = "from net import Net\nnet = Net().cuda()\nimport torch\nnet = torch.nn.Se
             "self.torch = torch.get_device_module() if use_cuda else torch",
         ),
     ],
-    ids=["configured", "tested", "not set", "late, direct", "late", "imported twice", "module"],
+    ids=[
+        *("configured", "tested", "not set", "late, direct", "late", "inside", "late, portable"),
+        *("no question", "imported twice", "module"),
+    ],
 )
 def test_what_a_stranger_found_half_moved(
     style: Style, files: dict[str, str], path: str, wanted: str, tmp_path: Path

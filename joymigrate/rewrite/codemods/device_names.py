@@ -13,7 +13,7 @@ from joymigrate.chips import NameAdvice
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite import own_kernels, under_shim
-from joymigrate.rewrite.guards import negative
+from joymigrate.rewrite.guards import names_device, negative
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.moved_names import moved_part
 from joymigrate.rewrite.portable.names import root_of, write_name
@@ -382,7 +382,8 @@ def bare(module: Module, top: ast.expr) -> Iterator[Finding]:
         torch, needs = torch_at(module, top)
         edits = [(*module.span(top), f"{torch}.get_device_module()")]
         # `torch.cuda if use_cuda else torch`: a card is there, and so torch's module is its own.
-        chosen = isinstance(parent, ast.IfExp) and parent.body is top and not negative(parent.test)
+        test = parent.test if isinstance(parent, ast.IfExp) and parent.body is top else None
+        chosen = test is not None and names_device(test) and not negative(test)
         tier = Tier.SAFE if chosen else Tier.UNSAFE
         yield module.find("JM101", top, edits=edits, tier=tier, needs=needs)
         return
