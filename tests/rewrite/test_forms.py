@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
+from joymigrate import chips
 from joymigrate.model import Style, Tier
+from joymigrate.rewrite import scan
 from joymigrate.rewrite.python import clash
-from tests.rewrite.projects import look, move, write
+from tests.rewrite.projects import look, move, rewritten, write
 
 FORMS = yaml.safe_load((Path(__file__).parent / "forms.yaml").read_text(encoding="utf-8"))
 NAMES = [form["name"] for form in FORMS]
@@ -110,3 +112,23 @@ def test_many_sites_in_one_file_are_settled_without_comparing_each_with_each() -
     assert clash((13, 20), edits)
     assert clash((0, 4), edits)
     assert clash((5, 11), edits)
+
+
+@pytest.mark.parametrize("value", ["$FACE", "%s", "'lo'", "^lo,docker0", "{face if face else 0}"])
+def test_a_value_of_a_command_is_written_twice_only_where_it_is_read_whole(
+    value: str, tmp_path: Path
+) -> None:
+    text = f'import os\nos.system(f"A=1 NCCL_SOCKET_IFNAME={value} torchrun t.py")\n'
+    assert rewritten(tmp_path, text, Style.AGNOSTIC, unsafe=True) == text
+    assert "A=1 HCCL_SOCKET_IFNAME=" in rewritten(tmp_path, text, unsafe=True)
+
+
+def test_switches_of_a_platform_that_stays_are_no_sites(tmp_path: Path) -> None:
+    text = (
+        "import torch\ntorch.backends.cudnn.is_available()\ntorch.backends.cudnn.version()\n"
+        "torch.backends.cuda.matmul.allow_tf32 = True\n"
+    )
+    write(tmp_path, {"sample.py": text})
+    for to, start in (("amd", chips.origin()), ("nvidia", chips.get("ascend"))):
+        assert not scan([tmp_path], chip=chips.target(to), origin=start).findings
+    assert {f.rule for f in look(tmp_path).findings} >= {"JM150", "JM151"}

@@ -9,6 +9,7 @@ A rule's `match` items may have:
   options: {dotted name: [keywords]} of a call of that name, unless they are False or None
   attributes: names of attributes of any value
   strings: whole strings, wherever they stand
+With `device: name` nothing is said of the item's names on a target whose device is called so.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 from joymigrate.chips import NameAdvice
 from joymigrate.language import Text
-from joymigrate.model import Finding, Rule, Tier
+from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.arrays import is_array
 from joymigrate.rewrite.context import Context, once_per_rules
 from joymigrate.rewrite.module import Module
@@ -60,7 +61,7 @@ def patterns(context: Context) -> Patterns:
     found = Patterns()
     for rule in context.rules.values():
         for item in rule.match:
-            add(found, rule, item)
+            add(found, "" if item.get("device") == context.chip.device else rule.id, item)
     named = (*found.names, *found.prefixes)
     found.packages.update(name.partition(".")[0] for name in named)
     found.arguments.update(name for name, _ in found.keywords)
@@ -69,23 +70,23 @@ def patterns(context: Context) -> Patterns:
     return found
 
 
-def add(found: Patterns, rule: Rule, item: dict[str, Any]) -> None:
-    """Sort one match item into the tables."""
+def add(found: Patterns, rule: str, item: dict[str, Any]) -> None:
+    """Sort one match item of a rule into the tables; what an empty rule lists is no site."""
     if item.get("by") == "codemod":
         return
     for name in item.get("names", ()):
         if name.endswith(".*"):
-            found.prefixes[name[:-2]] = rule.id
+            found.prefixes[name[:-2]] = rule
         else:
-            found.names[name] = rule.id
-    found.imports.update(dict.fromkeys(item.get("imports", ()), rule.id))
-    found.methods.update(dict.fromkeys(item.get("methods", ()), rule.id))
+            found.names[name] = rule
+    found.imports.update(dict.fromkeys(item.get("imports", ()), rule))
+    found.methods.update(dict.fromkeys(item.get("methods", ()), rule))
     for keyword, values in (item.get("keywords") or {}).items():
-        found.keywords.update({(keyword, str(value)): rule.id for value in values})
+        found.keywords.update({(keyword, str(value)): rule for value in values})
     for name, options in (item.get("options") or {}).items():
-        found.options.update({(name, option): rule.id for option in options})
-    found.strings.update(dict.fromkeys(item.get("strings", ()), rule.id))
-    found.attributes.update(dict.fromkeys(item.get("attributes", ()), rule.id))
+        found.options.update({(name, option): rule for option in options})
+    found.strings.update(dict.fromkeys(item.get("strings", ()), rule))
+    found.attributes.update(dict.fromkeys(item.get("attributes", ()), rule))
 
 
 def find(module: Module) -> Iterator[Finding]:
@@ -126,6 +127,8 @@ def names(module: Module, table: Patterns, top: ast.expr, dotted: str) -> Iterat
     node, name = top, dotted
     while True:
         rule = table.names.get(name)
+        if rule == "":
+            return
         if rule is not None and (named_before(module, node) or compiles_for_host(module, node)):
             return
         if rule is not None:
@@ -136,7 +139,7 @@ def names(module: Module, table: Patterns, top: ast.expr, dotted: str) -> Iterat
             break
         node, name = node.value, name.rpartition(".")[0]
     rule = lookup(dotted, {}, table.prefixes)
-    if rule is not None:
+    if rule:
         yield module.find(rule, top, tier=Tier.REPORT, reason=import_note(module, dotted))
 
 
