@@ -82,7 +82,8 @@ def switch_to(
                 if one.tier is Tier.SAFE and one.to
             },
         )
-        yield DoorSettings(chip=words, notes=notes).environment(made)
+        same = (chip.device, chip.backend) == (origin.device, origin.backend)
+        yield made if same else DoorSettings(chip=words, notes=notes).environment(made)
     finally:
         path.unlink(missing_ok=True)
 

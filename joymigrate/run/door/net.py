@@ -28,6 +28,7 @@ from joymigrate.run.door.settings import ChipWords
 Tensor = torch.Tensor
 IS_ORIGIN = Tensor.is_cuda.__get__  # type: ignore[attr-defined]
 NAMING = ("device", "map_location", "device_type", "pin_memory_device")  # keywords
+PLACES = ("init_method", "group_name", "group_desc")  # texts that name no device
 BASE = 1 << 10  # Python's flag of a class that can be inherited from
 FIRST = 1  # before the packages of torch's own that restore storages
 # Functions and classes in Python that are handed a device, below torch.
@@ -47,6 +48,7 @@ class Translation:
         self.words = words
         word = re.escape(words.origin)
         self.device = re.compile(rf"{word}(:\d+)?")
+        self.backends = re.compile(r"\w+(:\w+)?(,\w+(:\w+)?)*")
         self.part = re.compile(rf"\b({word}|{re.escape(words.origin_backend)})\b")
         self.typed = f"torch.{words.origin}."
         self.spelled = re.compile(rf"torch\.{word}\b|\.is_{word}\b|joymigrate: ?ignore")
@@ -66,8 +68,8 @@ class Translation:
         return torch.device(self.words.device, *([] if value.index is None else [value.index]))
 
     def say_backend(self, value: Any) -> Any:
-        """Backends and devices in a text such as `cpu:gloo,cuda:nccl`."""
-        if type(value) is not str:
+        """Backends and devices in a text such as `cpu:gloo,cuda:nccl`; a path or a host is none."""
+        if type(value) is not str or self.backends.fullmatch(value) is None:
             return self.say(value)
         known = {self.words.origin: self.words.device}
         known[self.words.origin_backend] = self.words.backend
@@ -107,8 +109,10 @@ class ChipDoor(TorchFunctionMode):
             notes.word(getattr(func, "__name__", "?"))
             args = [self.said.say(value) for value in args]
             kwargs = {n: self.said.say(v) if n in NAMING else v for n, v in kwargs.items()}
-        if func is Tensor.type and str((*args, *kwargs.values())[-1]).startswith(self.said.typed):
-            return self.cast((*args, *kwargs.values())[-1], args[0])
+        if func is Tensor.type:
+            kind = next(iter((*args[1:], *kwargs.values())), None)  # none given: it is asked for
+            if str(kind).startswith(self.said.typed):
+                return self.cast(kind, args[0])
         return func(*args, **kwargs)
 
     @staticmethod
@@ -174,7 +178,7 @@ def hand_on(said: Translation, real: Any) -> Any:
     @functools.wraps(real)
     def take(*args: Any, **kwargs: Any) -> Any:
         new = [said.say_backend(value) for value in args]
-        more = {name: said.say_backend(value) for name, value in kwargs.items()}
+        more = {n: v if n in PLACES else said.say_backend(v) for n, v in kwargs.items()}
         if (new, more) != ([*args], kwargs):
             notes.word(real.__qualname__.removesuffix(".__init__"))
         return real(*new, **more)
@@ -204,12 +208,15 @@ def make_on(said: Translation, real: Any) -> Any:
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
             if any(map(said.names, (*args, kwargs.get("device")))):
                 notes.word(real.__name__)
-            return real(*map(said.say, args), **{n: said.say(v) for n, v in kwargs.items()})
+            kind = real if cls is made else cls
+            more = {name: said.say(value) for name, value in kwargs.items()}
+            return type.__call__(kind, *map(said.say, args), **more)
 
         def __instancecheck__(cls, one: object) -> bool:
-            return isinstance(one, real)
+            return isinstance(one, real) if cls is made else super().__instancecheck__(one)
 
-    return Kind(real.__name__, (real,), {"__module__": real.__module__})
+    made = Kind(real.__name__, (real,), {"__module__": real.__module__})
+    return made
 
 
 def answers(words: ChipWords) -> Iterator[tuple[str, Any]]:
@@ -225,7 +232,7 @@ def answer_unread(said: Translation, answer: Any, real: Any) -> Any:
     """What the origin's module answers, or the chip's where an unread line asks."""
 
     def ask(*args: Any, **kwargs: Any) -> Any:
-        if not said.is_unread(sys._getframe(1)):
+        if torch.compiler.is_compiling() or not said.is_unread(sys._getframe(1)):
             return real(*args, **kwargs)
         notes.word(f"{said.typed}{real.__name__}")
         more = {name: said.say(value) for name, value in kwargs.items()}

@@ -31,6 +31,8 @@ class Notes:
         """The origin's word reached torch in `what`."""
         self.words[what, line_of_program()] += 1
 
+    word._dynamo_marked_constant = True  # type: ignore[attr-defined]  # compiled code goes on
+
     def refuse(self, what: str, reason: str) -> RuntimeError:
         """The error for a call that nothing stands in for; its line is kept."""
         self.refused[what, line_of_program()] = reason
