@@ -114,8 +114,8 @@ LACKING = (  # (`Type: message`, how it is known, what to do)
 PARSERS = ("argparse.py", "optparse.py", "absl/flags/_flagvalues.py")
 PACKAGE_KNOWN = "{module} is not installed in this environment"
 PACKAGE_DO = "install {module}; `joymigrate scan .` says what stands in for packages of CUDA"
-CUDA_PACKAGE = "{module} is not installed in this environment, and it is a package for CUDA"
-CUDA_PACKAGE_DO = "in its place {to}: {note}"
+OTHER_HERE = "{module} is not installed in this environment, and has another on this chip"
+OTHER_HERE_DO = "in its place {to}: {note}"
 PART_KNOWN = "{package} {version}, which is installed, has no {module}"
 PART_DO = "install the release of {package} that the program was written for, or change the import"
 LIBRARY_KNOWN = "a compiled package looks for a library of CUDA"
@@ -203,9 +203,10 @@ def lacking(
                 known = Text(PART_KNOWN, package=package, version=version, module=name)
                 return known, Text(PART_DO, package=package)
             advice = imports.get(package)
-            if advice and advice.to and advice.note:
-                instead = Text(CUDA_PACKAGE_DO, to=advice.to, note=advice.note)
-                return Text(CUDA_PACKAGE, module=name), instead
+            to = advice.to if advice else None
+            if advice and advice.note and to and to.partition(".")[0] != package:
+                instead = Text(OTHER_HERE_DO, to=to, note=advice.note)
+                return Text(OTHER_HERE, module=name), instead
             return Text(PACKAGE_KNOWN, module=name), Text(PACKAGE_DO, module=name)
         if NO_CUDA_LIBRARY.search(one.message):
             return Text(LIBRARY_KNOWN), Text(LIBRARY_DO)

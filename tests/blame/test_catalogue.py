@@ -72,3 +72,4 @@ def test_a_stop_has_its_owner_and_its_line(name: str, tmp_path: Path) -> None:
     assert stop.message
     assert row.get("says", "") in stop.how_known
     assert stop.next
+    assert row.get("next", "") in stop.next
