@@ -97,9 +97,12 @@ def variable(
 
 def is_set(module: Module, node: ast.expr, match: re.Match[str]) -> bool:
     """Whether a shell sets the variable for a command, and no text, program or option names it."""
-    listed = isinstance(getattr(node, "parent", None), (ast.List, ast.Tuple))
     start, _ = module.span(node)
-    return not listed and FRONT.fullmatch(module.source.text, start, match.start()) is not None
+    if module.names.enclosing(node, (ast.List, ast.Tuple)) is not None:
+        return False
+    if " " not in module.text(node) and not isinstance(getattr(node, "parent", None), ast.BinOp):
+        return False  # an argument by itself
+    return FRONT.fullmatch(module.source.text, start, match.start()) is not None
 
 
 def is_repeatable(module: Module, node: ast.expr, match: re.Match[str]) -> bool:
