@@ -24,6 +24,7 @@ SINGULAR = {
     "documented": "documented",
     "unsimulated": "unsimulated",
     "races": "race",
+    "unread": "unread",
 }
 REFUSALS = ("documented",)  # what `refusals` means
 GROUNDS = (*SINGULAR, "refusals")
@@ -83,6 +84,11 @@ def collect_notes(document: Mapping[str, Any], folder: Path) -> Iterator[Rehears
         place = inside(str(item.get("where") or ""), folder)
         words = f"the earlier one: {item['first_where']}; {item['remedy']}"
         yield RehearsalNote("races", str(item["message"]), words, place or "")
+    for item in document.get("only_seen_while_running") or ():
+        place = inside(str(item["line"]), folder)
+        title = f"{item['what']} was given the origin's word, and was translated there"
+        calls = f"only seen while running; {item['calls']} call{'s' * (item['calls'] != 1)}"
+        yield RehearsalNote("unread", title, calls, place or "")
     for item in document.get("refusals") or document.get("documented") or ():
         said = item.get("message") or f"{item['kernel']} takes no {item['dtype']}"
         place = inside(str(item.get("where") or ""), folder)

@@ -12,6 +12,7 @@ from joymigrate.journey.context import CompletedCommand, StepContext
 from joymigrate.journey.gates import Gates
 from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus
 from joymigrate.journey.run_failure import FailureReason, explain, reason
+from joymigrate.journey.steps.rehearse import advice
 
 HEAD = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n'
 CUDA = f"{HEAD}    net.cuda()\nAssertionError: Torch not compiled with CUDA enabled\n"
@@ -30,6 +31,14 @@ def at(tmp_path: Path) -> StepContext:
 def ended(at: StepContext, log: str, code: int = 2) -> CompletedCommand:
     at.path("log.txt").write_text(log)
     return CompletedCommand("", code, at.path("log.txt"))
+
+
+def test_a_pass_names_the_lines_that_passed_translated(tmp_path: Path) -> None:
+    row = {"what": "load", "line": f"{tmp_path}/main.py:4", "calls": 2}
+    found = {"fallbacks": [], "only_seen_while_running": [row]}
+    told = advice([], found, None, "log.txt", project=tmp_path).splitlines()
+    assert told[0] == "only seen while running: main.py:4"
+    assert "not tried without" in told[1]
 
 
 @pytest.mark.parametrize(

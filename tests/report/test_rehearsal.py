@@ -40,6 +40,16 @@ def test_annotations_stand_on_lines_and_are_escaped() -> None:
     )
 
 
+@pytest.mark.parametrize("form", rehearsal.FORMATS)
+def test_lines_that_were_only_seen_while_running_are_in_every_format(form: str) -> None:
+    row = {"what": "load", "line": "/home/p/main.py:4", "calls": 2}
+    shown = rehearsal.render({**DOCUMENT, "only_seen_while_running": [row]}, form, HERE)
+    line = next(line for line in shown.splitlines() if "load was given the origin's word" in line)
+    assert "main.py" in line
+    assert "only seen while running; 2 calls" in line
+    assert "1 unread" in shown
+
+
 def test_a_trap_in_a_library_is_not_the_users() -> None:
     assert "y.py" not in rehearsal.render(DOCUMENT, "text", HERE)
 

@@ -30,6 +30,7 @@ REACH_FOLDER = "rehearse/reached"
 UNREAD = "rehearse/unread.json"  # with the origin's words translated as they reach torch
 UNREAD_LOG = "rehearse/unread-log.txt"
 MOST = 3  # places that one help names
+TRANSLATED = "  the words were translated there as torch took them; it was not tried without"
 REWRITTEN = "no_cuda"  # its remedy is the rewrite, which left the line to people
 BACKEND = "nccl"
 
@@ -94,6 +95,7 @@ def run(at: StepContext, *, mends: bool = True) -> StepOutcome:
         "found_traps": traps,
         "peak_bytes": peak,
         "grades": dict(found["grades"]),
+        "only_seen_while_running": found.get("only_seen_while_running", []),
         "checked_by": found["checked_by"],
         "package": found["package"],
         "stop": stop.document() if stop else None,
@@ -115,7 +117,7 @@ def run(at: StepContext, *, mends: bool = True) -> StepOutcome:
         figures,
         ("rehearse/rehearse.json", MEMORY, LOG),
         verdict="pass" if code == 0 else "fail",
-        help=advice(traps, found, stop, log, cure),
+        help=advice(traps, found, stop, log, cure, at.request.project),
     )
 
 
@@ -156,16 +158,21 @@ def translate_while_running(at: StepContext) -> list[Text]:
     rows = found.get("only_seen_while_running")
     if not rows:
         return []
-    name = Program(at.request.project).name
-    where = [row["line"].rpartition(":") for row in rows]
-    places = [*dict.fromkeys(f"{name(path)}:{line}" for path, _, line in where)][:MOST_UNREAD]
-    told = [Text("only seen while running: {places}", places=Text.join(", ", places))]
+    told = [seen_while_running(at.request.project, rows)]
     if done.code == 0:
         how = "  translated there, the program runs to its end: joymigrate run -- {command}"
         return [*told, Text(how, command=shlex.join(at.request.entry))]
     stop = explain(at, done, on_chip=True, refusals=found.get("refusals", ())).document()
     how = "  translated there, it stops at {line}: {message}"
     return [*told, Text(how, line=stop["line"] or "?", message=stop["message"])]
+
+
+def seen_while_running(project: Path, rows: Iterable[Mapping[str, Any]]) -> Text:
+    """Which lines of the program handed torch the origin's word."""
+    name = Program(project).name
+    where = [row["line"].rpartition(":") for row in rows]
+    places = [*dict.fromkeys(f"{name(path)}:{line}" for path, _, line in where)][:MOST_UNREAD]
+    return Text("only seen while running: {places}", places=Text.join(", ", places))
 
 
 def trap(at: StepContext, one: Mapping[str, Any]) -> dict[str, Any]:
@@ -244,9 +251,10 @@ def advice(
     stop: Stop | None,
     log: str,
     cure: Cure | None = None,
+    project: Path = Path(),
 ) -> str:
-    """Why the program stopped and what cures it, the traps with their remedies, the operators that
-    fell back."""
+    """Why the program stopped and what cures it, the traps with their remedies, the lines that only
+    passed translated, the operators that fell back."""
     told: list[str] = [*lines(stop.document(), log)] if stop else []
     told += cure.told if cure else ()
     for one in traps:
@@ -256,6 +264,8 @@ def advice(
         if one["remedy"]:
             told.append(Text("  help: {remedy}", remedy=one["remedy"]))
     if stop is None:
+        if rows := found.get("only_seen_while_running"):
+            told += [seen_while_running(project, rows), Text(TRANSLATED)]
         for one in found["fallbacks"]:
             where = Text.join(", ", one.get("where") or ())
             told.append(
