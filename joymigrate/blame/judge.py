@@ -277,7 +277,7 @@ def origin_reached(evidence: StopEvidence) -> Reason | None:
     if not evidence.rewritten:
         how = Text("it asks for what CUDA alone has, and this run rewrote nothing")
         return FrameOwner.PROGRAM, how, Text(signs.REWRITE_FIRST)
-    how = Text("the origin's name reached torch; no line of the project that was scanned names it")
+    how = Text("the origin's name reached torch from a place that is not known")
     return FrameOwner.REWRITE, how, Text(signs.FIND_NAME)
 
 

@@ -140,7 +140,8 @@ OTHER_PACKAGE = "take a build of {package} that knows the chip, or do without it
 MEND_SITE = "mend {line} by hand, or try --unsafe where the scan offers an edit"
 CHANGE_NAME = "change the name there to the chip's, or give it on the command line"
 REWRITE_FIRST = (
-    "`joymigrate rewrite .`, or rehearse with --migrate; `joymigrate scan .` names the rest"
+    "`joymigrate rewrite .`, or rehearse with --migrate; `joymigrate scan .` names the rest; where "
+    "it names none, the word comes from a checkpoint, an argument or another package"
 )
 FIND_NAME = "it comes from a checkpoint, an argument or another package: name the device there"
 MEND_EDIT = "look at {line} with `joymigrate scan --why {line}`, and change it by hand"

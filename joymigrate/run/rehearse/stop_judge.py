@@ -7,12 +7,16 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+from joymigrate.blame import signs
 from joymigrate.blame.end_files import read_chain
+from joymigrate.blame.exceptions import Raised
 from joymigrate.blame.judge import judge
 from joymigrate.blame.program import Program
 from joymigrate.blame.stop import StopEvidence
 from joymigrate.blame.vendor import load
 from joymigrate.blame.watch import ENVIRONMENT
+from joymigrate.ledger import Ledger
+from joymigrate.ledger.rollback import find_undone
 from joymigrate.run.rehearse.settings import RehearsalSettings
 
 FOLDER = "stops"
@@ -35,16 +39,30 @@ def explain_stop(
     where it is 0. `rewritten`: with `--migrate`. How the unchanged program ends is not known."""
     if code == 0:
         return None
+    program, chain = Program(Path.cwd()), read_chain(folder)
     evidence = StopEvidence(
-        Program(Path.cwd()),
-        read_chain(folder),
+        program,
+        chain,
         code,
         refusals=refusals,
         versions={**list_versions(), "torch-npu": settings.package},
         vendor=load(settings.chip),
-        rewritten=rewritten,
+        rewritten=rewritten or (was_rewritten(program.project) and not spells(program, chain)),
     )
     return judge(evidence).document()
+
+
+def was_rewritten(project: Path) -> bool:
+    """Whether the ledger holds a rewrite of the files that nobody took back."""
+    steps = Ledger.of(project).steps()
+    gone = find_undone(steps)
+    return any(step.kind == "rewrite" and step.id not in gone for step in steps)
+
+
+def spells(program: Program, chain: Sequence[Raised]) -> bool:
+    """Whether a line of the program on the way to the stop names the origin."""
+    frames = [frame for one in chain for frame in one.frames if program.holds(frame.file)]
+    return any(signs.WORD.search(frame.text) for frame in frames)
 
 
 def list_versions() -> dict[str, str]:
