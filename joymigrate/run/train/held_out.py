@@ -68,7 +68,7 @@ class HeldOutRows:
         from joymigrate.run.train.samples.open_rows import open_rows
 
         files = files_named(job, job.data.eval)
-        self.task, self.size = task, wish.batch
+        self.task, self.size = task, max(wish.batch, task.LEAST)
         self.rows = open_rows(files, task.schema, shuffle=False)
         self.count = min(self.rows.order.rows, wish.limit or self.rows.order.rows)
         self.passes = -(-self.count // self.size)

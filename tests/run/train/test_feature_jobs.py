@@ -23,7 +23,10 @@ from joymigrate.run.train import assemble, launch
 from joymigrate.run.train import evaluate as evaluating
 from joymigrate.run.train import job as jobs
 from joymigrate.run.train.formats import versions
+from joymigrate.run.train.held_out import HeldOutRows
+from joymigrate.run.train.samples import assemble as engine
 from joymigrate.run.train.samples import histories
+from joymigrate.run.train.samples.evaluate import LEAST
 from joymigrate.run.train.samples.generate import Clicks, generate
 from joymigrate.run.train.samples.open_rows import open_rows
 from joymigrate.run.train.samples.position import RowGroupPiece
@@ -458,3 +461,17 @@ def test_held_out_rows_are_looked_at_while_training(clicks: Path, tmp_path: Path
         assert figures[-1][name] == pytest.approx(value, abs=1e-5)
     best = json.loads((tmp_path / "run/status.json").read_text())["best"]
     assert best["value"] == max(one["auc"] for one in figures[1:])
+
+
+def test_a_next_item_is_ranked_among_as_many_as_train_evaluate_has(
+    clicks: Path, tmp_path: Path
+) -> None:
+    data = {
+        "train": str(clicks / "clicks-*0.parquet"),
+        "eval": str(clicks / "clicks-*1.parquet"),
+        "schema": str(clicks / "features.yaml"),
+    }
+    for task, size in (("sequence", LEAST), ("ctr", 8)):
+        job = job_of(clicks, tmp_path / "run", data=data, eval={"batch": 8}, task=task)
+        assert job.eval is not None
+        assert HeldOutRows(job, engine.task_of(job), job.eval).size == size

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from joymigrate.errors import JoyError
 from joymigrate.run.train.columns import Batch
 from joymigrate.run.train.samples.batch import SampleBatch
+from joymigrate.run.train.samples.evaluate import LEAST
 from joymigrate.run.train.samples.schema import FeatureSchema
 from joymigrate.run.train.tasks.task import Task, TaskContext
 
@@ -30,6 +31,7 @@ class FeatureTask(Task):
     TOKENIZER: ClassVar[bool] = False
     MODEL: ClassVar[str] = "deepfm"  # where from_config names none
     LABELS: ClassVar[tuple[float, float]] = (-math.inf, math.inf)  # what a label may be
+    LEAST: ClassVar[int] = 1  # rows of a pass over held-out data
     schema: FeatureSchema
     tables: TableSettings
 
@@ -184,12 +186,14 @@ class ListTask(FeatureTask):
 class NextItemTask(FeatureTask):
     """The next item of a sequence: every event is told from those before it (SASRec).
 
-    Rows with a label of 0 teach nothing. Negatives are other rows' items. `train evaluate` ranks
-    the row's item among 100 items of other rows (as the paper does, with random ones).
+    Rows with a label of 0 teach nothing. Negatives are other rows' items. Held-out
+    data are looked at by ranking the row's item among 100 items of the other rows of a pass (the
+    paper takes random ones), so a pass has at least `LEAST` rows.
     """
 
     MODEL: ClassVar[str] = "sasrec"
     OPTIONS: ClassVar[Mapping[str, Any]] = {"negatives": 100}
+    LEAST: ClassVar[int] = LEAST
 
     def check(self) -> None:
         """There is a sequence of items."""
