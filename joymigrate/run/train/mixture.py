@@ -7,6 +7,7 @@ samples as `SampleOrder` does, pass after pass.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,6 +34,7 @@ class MixedOrder:
         self.borders = np.cumsum(np.asarray(weights, dtype=np.float64))
         self.borders /= self.borders[-1]
         self.parts = [SampleOrder(size, seed + number) for number, size in enumerate(sizes)]
+        self.lock = threading.Lock()  # the feed counts ahead while the loop counts for its figures
         self.known = [np.zeros(len(sizes), dtype=np.int64)]  # counts before every chunk
         self.size = self.whole()
 
@@ -47,9 +49,10 @@ class MixedOrder:
     def counts(self, position: int) -> Ints:
         """How many samples of each source stand before a position."""
         whole, rest = divmod(position, CHUNK)
-        while len(self.known) <= whole:
-            drawn = self.sources((len(self.known) - 1) * CHUNK, CHUNK)
-            self.known.append(self.known[-1] + self.tally(drawn))
+        with self.lock:
+            while len(self.known) <= whole:
+                drawn = self.sources((len(self.known) - 1) * CHUNK, CHUNK)
+                self.known.append(self.known[-1] + self.tally(drawn))
         return self.known[whole] + self.tally(self.sources(whole * CHUNK, rest))
 
     def tally(self, drawn: Ints) -> npt.NDArray[np.int64]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,27 @@ def test_shares_are_the_weights_and_any_start_gives_the_same() -> None:
         again = MixedOrder((1000, 1000, 50), (1, 2, 5), 3, "largest")
         assert again.at(start, 50).tolist() == whole
     assert MixedOrder((1000, 1000, 50), (1, 2, 5), 4, "largest").at(0, 50).tolist() != whole
+
+
+def test_two_threads_count_as_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    order, alone = (MixedOrder([1000, 2000], [1, 1], 0, "first") for _ in range(2))
+    tally = order.tally
+    both = threading.Barrier(2)
+
+    def meet(found: Any) -> Any:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.2)  # unless one waits for the other, both have drawn the same chunk
+        return tally(found)
+
+    monkeypatch.setattr(order, "tally", meet)
+    threads = [threading.Thread(target=order.counts, args=(CHUNK,)) for _ in range(2)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    monkeypatch.undo()
+    assert order.counts(3 * CHUNK).tolist() == alone.counts(3 * CHUNK).tolist()
+    assert len(order.known) == len(alone.known)
 
 
 def write(folder: Path, name: str = "job", **changes: Any) -> Path:
