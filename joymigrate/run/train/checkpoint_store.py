@@ -70,7 +70,8 @@ class CheckpointStore:
 
     def prune(self, newest: int) -> None:
         """Remove all but the last `keep` checkpoints up to `newest`, and the best one."""
-        best = (self.extra(newest).get("best") or {}).get("step")
+        best = self.extra(newest).get("best")
+        best = best.get("step") if isinstance(best, dict) else None  # a loop of one's own has any
         numbers = [number for number in self.numbers() if number <= newest]
         for number in numbers[: -self.keep]:
             if number == best:

@@ -61,6 +61,13 @@ def test_the_last_ones_are_kept(tmp_path: Path) -> None:
     assert (tmp_path / "latest").read_text() == "step-00000005\n"
 
 
+def test_what_a_loop_calls_its_best_may_be_anything(tmp_path: Path) -> None:
+    model, optimiser = made()
+    keeper = Checkpointer(tmp_path, model, optimiser, asynchronous=False)
+    keeper.save(1, best=0.93)
+    assert keeper.shelf.extra(1) == {"best": 0.93}
+
+
 def test_an_adapter_is_saved_without_what_is_frozen(tmp_path: Path) -> None:
     model, _ = made()
     for parameter in model[0].parameters():  # type: ignore[index]
