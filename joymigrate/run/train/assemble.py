@@ -17,7 +17,7 @@ from joymigrate.run.train.checkpoint import Checkpointer
 from joymigrate.run.train.data_state import DataPiece, pieces_of
 from joymigrate.run.train.feed import BatchFeed, JoinedSamples, StepFeed
 from joymigrate.run.train.held_out import held_out_of
-from joymigrate.run.train.job import Job, check_warmup, data_files, micro_size
+from joymigrate.run.train.job import Job, cache_folder, check_warmup, data_files, micro_size
 from joymigrate.run.train.logs import TrainingLog
 from joymigrate.run.train.loop import LoopParts
 from joymigrate.run.train.mixture import MixedOrder
@@ -177,7 +177,7 @@ def source_of(job: Job, task: Task, rank: int, folder: RunFolder, tell: Tell) ->
     pieces = group.share(
         lambda: pieces_of(
             files, job.data.format, reading, folder.path / CHECKPOINTS, tell,
-            grows=not job.data.weights,
+            grows=not job.data.weights, memory=cache_folder(job),
         )
     )  # fmt: skip
     parts = pieces[0].by_file() if job.data.weights else pieces[:1]
@@ -237,7 +237,7 @@ def task_of(job: Job) -> Task:
 
 def samples_of(job: Job, task: Task, piece: DataPiece, tell: Tell) -> SampleSource:
     """The samples of a piece, from the token cache; the first process builds it if need be."""
-    folder = job.path(job.data.cache) if job.data.cache else job.path("runs/tokens")
+    folder = cache_folder(job)
     recipe = build.Recipe(
         files=piece.portions,
         fields=task.fields(),

@@ -50,22 +50,23 @@ def pieces_of(
     tell: Tell,
     *,
     grows: bool = True,
+    memory: Path | None = None,
 ) -> list[DataPiece]:
     """The pieces of the data as the run goes on from its newest checkpoint.
 
     `reading` is the task's identity; `grows`: whether the order of samples can take more of
-    them. Raises `JoyError` where other data, or data that are read otherwise, would be gone on
-    with, unless `--accept-data` was given.
+    them; `memory`: a folder that keeps digests. Raises `JoyError` where other data, or data that
+    are read otherwise, would be gone on with, unless `--accept-data` was given.
     """
     everything = whole(files, format)
     store = CheckpointStore(checkpoints)
     newest = store.newest()
     saved = store.extra(newest) if newest is not None else {}
     old = saved.get("data") or {}
-    known = [renew(piece_of(one), format) for one in old.get("pieces", ())]
+    known = [renew(piece_of(one), format, memory) for one in old.get("pieces", ())]
     if not known:
-        return [piece_at(0, everything, format)]
-    changed = find_changes(files, known, format)
+        return [piece_at(0, everything, format, memory)]
+    changed = find_changes(files, known, format, memory)
     if old["reading"] != reading:
         changed.append("how the task reads them (its labels or options, the tokenizer, the code)")
     ends = {one.path: one.end or 0 for piece in known for one in piece.portions}
@@ -76,12 +77,13 @@ def pieces_of(
     ]
     changed += [one.path.name for one in added if not (grows and may_grow(one, format))]
     if changed:
-        refuse_or_tell(f"the data changed since the last checkpoint: {', '.join(changed)}", tell)
-        return [piece_at(0, everything, format)]
+        what = f"the data changed since the last checkpoint: {', '.join(changed)}"
+        refuse_or_tell(what, tell, grows=grows)
+        return [piece_at(0, everything, format, memory)]
     if added:
         names = ", ".join(one.path.name for one in added)
         tell(f"{names} grew since the last checkpoint: what was added comes next")
-        known.append(piece_at(int(saved["position"]), added, format))
+        known.append(piece_at(int(saved["position"]), added, format, memory))
     return known
 
 
@@ -101,13 +103,15 @@ def has_grown(checkpoints: Path, format: str) -> bool:
     return any(records.size_of(path, format) > end for path, end in there)
 
 
-def piece_at(position: int, portions: Sequence[Portion], format: str) -> DataPiece:
+def piece_at(
+    position: int, portions: Sequence[Portion], format: str, memory: Path | None = None
+) -> DataPiece:
     """A piece with the digests of its content."""
-    shas = tuple(records.digest_of(one, format) for one in portions)
+    shas = tuple(records.digest_of(one, format, memory) for one in portions)
     return DataPiece(position, tuple(portions), shas)
 
 
-def renew(piece: DataPiece, format: str) -> DataPiece:
+def renew(piece: DataPiece, format: str, memory: Path | None) -> DataPiece:
     """A piece of an older checkpoint, which knows the bytes of files whose records count now."""
     kept = [
         one
@@ -120,7 +124,7 @@ def renew(piece: DataPiece, format: str) -> DataPiece:
     ]
     if kept == list(piece.portions):
         return piece
-    return piece_at(piece.position, kept, format)
+    return piece_at(piece.position, kept, format, memory)
 
 
 def piece_of(document: Mapping[str, Any]) -> DataPiece:
@@ -129,13 +133,15 @@ def piece_of(document: Mapping[str, Any]) -> DataPiece:
     return DataPiece(document["position"], portions, tuple(one[-1] for one in document["files"]))
 
 
-def find_changes(files: Sequence[Path], known: Sequence[DataPiece], format: str) -> list[str]:
+def find_changes(
+    files: Sequence[Path], known: Sequence[DataPiece], format: str, memory: Path | None
+) -> list[str]:
     """Names of files that hold other bytes where the run has read, or are not the run's."""
     found = dict.fromkeys(
         one.path.name
         for piece in known
         for one, sha in zip(piece.portions, piece.digests, strict=True)
-        if one.path not in files or records.digest_of(one, format) != sha
+        if one.path not in files or records.digest_of(one, format, memory) != sha
     )
     ours = {one.path for piece in known for one in piece.portions}
     return [*found, *(path.name for path in files if path not in ours)]
@@ -160,14 +166,14 @@ def check_rows(old: Mapping[str, Any] | None, new: Mapping[str, Any], tell: Tell
         )
 
 
-def refuse_or_tell(what: str, tell: Tell) -> None:
+def refuse_or_tell(what: str, tell: Tell, *, grows: bool = False) -> None:
     """Stop, or go on where `--accept-data` was given."""
     if os.environ.get(ACCEPT_DATA):
         tell(f"{what}; going on in another order (--accept-data)")
         return
+    added = " (what is added at their ends is gone on with)" if grows else ""
     raise JoyError(
         what,
-        help="put the old files back (what is added at their ends is gone on with); --fresh starts "
-        "anew; --accept-data goes on, with some samples seen twice and some not at all in this "
-        "pass",
+        help=f"put the old files back{added}; --fresh starts anew; --accept-data goes on, with "
+        "some samples seen twice and some not at all in this pass",
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +28,21 @@ def of_file(path: Path, begin: int = 0, end: int | None = None) -> str:
 
 
 def of_files(files: Sequence[Path], folder: Path | None = None) -> list[str]:
-    """sha256 of each file; `folder` keeps what is known of (path, size, time, inode)."""
-    known = recall(folder)
-    found, changed = [], False
-    for path in files:
-        state = os.stat(path)
-        mark = [state.st_size, state.st_mtime_ns, state.st_ino]
-        name = str(path.resolve())
-        entry = known.get(name)
-        if entry is None or entry["state"] != mark:
-            entry, changed = {"state": mark, "sha256": of_file(path)}, True
-            known[name] = entry
-        found.append(entry["sha256"])
-    if folder is not None and changed:
-        write_json(folder / MEMORY, known)
+    """sha256 of each file; see `remember`."""
+    return [remember(path, partial(of_file, path), folder) for path in files]
+
+
+def remember(path: Path, find: Callable[[], str], folder: Path | None, what: str = "") -> str:
+    """A digest of a file, or of `what` of it; `folder` keeps it for this size, time and inode."""
+    state = os.stat(path)
+    mark = [state.st_size, state.st_mtime_ns, state.st_ino]
+    name = f"{what}{path.resolve()}"
+    known = recall(folder).get(name)
+    if known is not None and known["state"] == mark:
+        return str(known["sha256"])
+    found = find()
+    if folder is not None:
+        write_json(folder / MEMORY, recall(folder) | {name: {"state": mark, "sha256": found}})
     return found
 
 

@@ -397,6 +397,13 @@ def check_evaluation(job: Job) -> None:
             where="eval",
             help="data: {train: FILE, eval: HELD_OUT_FILE}",
         )
+    twice = {*map(job.path, job.data.train)} & {*map(job.path, job.data.eval)}
+    if twice:
+        raise JoyError(
+            f"trained on and held out: {', '.join(sorted(map(str, twice)))}",
+            where="data.eval",
+            help="figures of samples that were learned say nothing; hold other ones out",
+        )
     if job.layout.pp > 1 or job.layout.cp > 1:
         raise JoyError(
             f"no evaluation while training with layout {job.layout.name}",
@@ -409,6 +416,11 @@ def check_evaluation(job: Job) -> None:
             where="eval",
             help="eval: {metric: loss, patience: 3}",
         )
+
+
+def cache_folder(job: Job) -> Path:
+    """Where token caches lie, and what is remembered of data files."""
+    return job.path(job.data.cache or "runs/tokens")
 
 
 def data_files(job: Job) -> list[Path]:

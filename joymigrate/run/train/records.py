@@ -122,12 +122,18 @@ def kind_of(path: Path, format: str) -> str:
     return found
 
 
-def check(files: Sequence[Path], format: str = "auto") -> None:
+def check(files: Sequence[Path], format: str = "auto", setting: str = "data.train") -> None:
     """Every file is there and of a known kind."""
+    check_there(files, setting)
+    for path in files:
+        kind_of(path, format)
+
+
+def check_there(files: Sequence[Path], setting: str) -> None:
+    """Every file is there."""
     for path in files:
         if not path.is_file():
-            raise JoyError("no such data file", where=str(path), help="check data.train")
-        kind_of(path, format)
+            raise JoyError("no such data file", where=str(path), help=f"check {setting}")
 
 
 def read(
@@ -163,15 +169,23 @@ def size_of(path: Path, format: str) -> int:
     return len(read_array(path))
 
 
-def digest_of(part: Portion, format: str) -> str:
-    """sha256 of a portion: of its bytes, or of its records whatever the file does around them."""
+def digest_of(part: Portion, format: str, memory: Path | None = None) -> str:
+    """sha256 of a portion: of its bytes, or of its records whatever the file does around them.
+
+    Records are slow to read: the folder `memory` keeps what is known of them.
+    """
     if not counts_records(part.path, format):
         return digests.of_file(part.path, part.begin, part.end)
-    made = hashlib.sha256()
-    for record, _ in read([part], format):
-        text = json.dumps(record.value, sort_keys=True, default=str)
-        made.update(text.encode() + b"\n")
-    return f"{BY_RECORD}{made.hexdigest()}"
+
+    def of_records() -> str:
+        made = hashlib.sha256()
+        for record, _ in read([part], format):
+            text = json.dumps(record.value, sort_keys=True, default=str)
+            made.update(text.encode() + b"\n")
+        return f"{BY_RECORD}{made.hexdigest()}"
+
+    name = f"{BY_RECORD}{part.begin}-{part.end}:{kind_of(part.path, format)}:"
+    return digests.remember(part.path, of_records, memory, name)
 
 
 def begin_of(part: Portion, number: int, format: str) -> RecordPosition:

@@ -14,6 +14,7 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.run.train import build
 from joymigrate.run.train.checkpoint_store import CheckpointStore
+from joymigrate.run.train.job import cache_folder
 from joymigrate.run.train.run_folder import CHECKPOINTS, RunFolder
 from joymigrate.run.train.tokens import TokenCache, open_cache
 
@@ -49,7 +50,7 @@ def storage(folder: Path) -> dict[str, Any]:
 
     task = task_of(job)
     files = tuple(job.path(name) for name in job.data.train)
-    place = job.path(job.data.cache) if job.data.cache else job.path("runs/tokens")
+    place = cache_folder(job)
     fields = task.fields()
     recipe = build.Recipe(files, fields, task.identity(), task.encode, job.data.format)
     if not place.is_dir():

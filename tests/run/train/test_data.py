@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train import TokenCache, build, packing, records, tokenizer
+from joymigrate.run.train import TokenCache, build, data_state, packing, records, tokenizer
 from joymigrate.run.train.columns import Corrupt, Sample
 from joymigrate.run.train.order import SampleOrder
 from joymigrate.run.train.tokens import open_cache
@@ -239,3 +239,30 @@ def test_rows_hold_every_token_and_weigh_what_they_predict(
     for row in read:
         begins = row["positions"] == 0
         assert not row["targets"][begins].any()
+
+
+def test_the_digest_of_records_is_remembered_until_the_file_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, memory = tmp_path / "a.json", tmp_path / "memory"
+    part = records.Portion(place, 0, 1)
+    place.write_text('[{"text": "one"}, {"text": "two"}]')
+    first = records.digest_of(part, "auto", memory)
+    with monkeypatch.context() as patch:
+        patch.setattr(records, "read", lambda *_: pytest.fail("read again"))
+        assert records.digest_of(part, "auto", memory) == first
+    assert records.digest_of(records.Portion(place, 0, 2), "auto", memory) != first
+    place.write_text('[{"text": "other"}]')
+    assert records.digest_of(part, "auto", memory) != first
+
+
+def test_the_help_names_the_right_setting_and_growth_only_where_it_is_gone_on_with(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(JoyError) as caught:
+        records.check([tmp_path / "gone.jsonl"], setting="data.eval")
+    assert caught.value.help == "check data.eval"
+    for grows in (True, False):
+        with pytest.raises(JoyError) as caught:
+            data_state.refuse_or_tell("it changed", lambda line: None, grows=grows)
+        assert ("added at their ends" in str(caught.value.help)) == grows
