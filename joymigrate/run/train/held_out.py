@@ -20,7 +20,7 @@ from joymigrate.run.train import digests, group, randomness, records
 from joymigrate.run.train.columns import Batch
 from joymigrate.run.train.data_state import DataPiece, piece_at, whole
 from joymigrate.run.train.feed import move_batch
-from joymigrate.run.train.job import EvaluationSettings, Job, files_named
+from joymigrate.run.train.job import EvaluationSettings, Job, cache_folder, files_named
 from joymigrate.run.train.parallel import ParallelModel
 from joymigrate.run.train.tasks import Task
 from joymigrate.run.train.tasks.task import SampleSource
@@ -67,12 +67,12 @@ class HeldOutRows:
     def __init__(self, job: Job, task: Any, wish: EvaluationSettings) -> None:
         from joymigrate.run.train.samples.open_rows import open_rows
 
+        self.digest = digest_of(job, unpack(task), group.share(lambda: content_of(job)))
         files = files_named(job, job.data.eval)
         self.task, self.size = task, max(wish.batch, task.LEAST)
         self.rows = open_rows(files, task.schema, shuffle=False)
         self.count = min(self.rows.order.rows, wish.limit or self.rows.order.rows)
         self.passes = -(-self.count // self.size)
-        self.digest = digests.of_text(*(f"{p.name} {p.stat().st_size}" for p in files))
 
     def read(self, numbers: Sequence[int]) -> Iterator[tuple[Batch, float]]:
         """The batches of some passes, each with the rows that were not skipped."""
@@ -89,6 +89,34 @@ class HeldOutRows:
         finally:
             stream.close()
             readers.close()
+
+
+def held_out_piece(job: Job) -> DataPiece:
+    """The records of `data.eval`."""
+    files, format = files_named(job, job.data.eval), job.data.format
+    records.check(files, format, "data.eval")
+    return piece_at(0, whole(files, format), format, cache_folder(job))
+
+
+def unpack(task: Task) -> Task:
+    """The task with one sample a row, and with the model's parts that it keeps."""
+    alone = copy.copy(task)
+    alone.context = dataclasses.replace(task.context, packing=False)
+    return alone
+
+
+def content_of(job: Job) -> Sequence[str]:
+    """Digests of what the files of `data.eval` hold."""
+    if job.data.schema is None:
+        return held_out_piece(job).digests
+    files = files_named(job, job.data.eval)
+    records.check_there(files, "data.eval")
+    return digests.of_files(files, cache_folder(job))
+
+
+def digest_of(job: Job, task: Task, content: Sequence[str]) -> str:
+    """Which samples are looked at; figures of others are not compared with theirs."""
+    return digests.of_text(task.identity(), *content, str(job.eval and job.eval.limit))
 
 
 def held_out_of(
@@ -108,12 +136,9 @@ def held_out_of(
     if job.data.schema is not None:
         data = HeldOutRows(job, task, job.eval)
     else:
-        files = files_named(job, job.data.eval)
-        records.check(files, job.data.format)
-        alone = copy.copy(task)  # with the model's parts that the task keeps
-        alone.context = dataclasses.replace(task.context, packing=False)
-        piece = group.share(lambda: piece_at(0, whole(files, job.data.format), job.data.format))
-        key = digests.of_text(alone.identity(), *piece.digests, str(job.eval.limit))
+        alone = unpack(task)
+        piece = group.share(lambda: held_out_piece(job))
+        key = digest_of(job, alone, piece.digests)
         data = HeldOutSamples(alone, samples_of(alone, piece), job.eval, key)
         task = alone
     return Evaluator(job, task, laid, data)

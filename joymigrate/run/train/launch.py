@@ -12,14 +12,14 @@ import os
 import signal
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import Exit, JoyError
-from joymigrate.run.train import gate, group, worker
-from joymigrate.run.train.assemble import steps_of
+from joymigrate.run.train import gate, group, held_out, worker
+from joymigrate.run.train.assemble import steps_of, task_of
 from joymigrate.run.train.data_state import has_grown
 from joymigrate.run.train.held_out import BestModel
 from joymigrate.run.train.job import Job, check_batch, check_communication
@@ -111,16 +111,30 @@ def explain_end(job: Job, folder: RunFolder, start: LaunchOptions) -> str | None
     if start.fresh or known.get("state") != "finished":
         return None
     step = known.get("step", 0)
-    wish, saved = job.eval, known.get("best")
-    ended = wish is not None and saved and BestModel(wish, worse=saved["worse"]).ends
-    if step < (job.steps or steps_of(job, known.get("samples_in_all", 0))) and not ended:
-        return None
-    if job.steps is None and has_grown(folder.path / CHECKPOINTS, job.data.format):
-        return None
     folder.compare(dataclasses.asdict(job))
-    return (
-        f"run {folder.path} is finished (step {step}); more steps continue it, --fresh starts anew"
-    )
+    left = step < (job.steps or steps_of(job, known.get("samples_in_all", 0)))
+    ended = has_ended(job, known.get("best"))
+    if left and not ended:
+        return None
+    if (left or job.steps is None) and has_grown(folder.path / CHECKPOINTS, job.data.format):
+        return None
+    how = "more steps continue it"
+    if ended:
+        how = f"no better {known['best']['metric']} came; a higher eval.patience continues it"
+    return f"run {folder.path} is finished (step {step}); {how}, --fresh starts anew"
+
+
+def has_ended(job: Job, saved: Mapping[str, Any] | None) -> bool:
+    """Whether `saved` (see `BestModel`) says that the run has waited long enough for a better one.
+
+    It says nothing of another metric or of held-out data that changed.
+    """
+    if job.eval is None or not saved or not BestModel(job.eval, worse=saved["worse"]).ends:
+        return False
+    digest = held_out.digest_of(job, held_out.unpack(task_of(job)), held_out.content_of(job))
+    best = BestModel(job.eval, digest)
+    best.restore(saved, lambda step: True)
+    return best.ends
 
 
 def spread(job: Job, start: LaunchOptions) -> Job:

@@ -349,6 +349,9 @@ class Loop:
             reason = self.best.restore(self.state.best, lambda step: shelf.place(step).is_dir())
             if reason is not None:
                 self.parts.tell(reason)
+            if saved is not None and saved.get("data") != self.parts.feed.identity():
+                self.best.worse = 0  # other data may give a better one
+                self.state.best = self.best.document()
         if self.parts.first_rank:
             self.parts.folder.cut(self.state.step)
         if self.parts.job.logging.samples:

@@ -474,4 +474,14 @@ def test_a_next_item_is_ranked_among_as_many_as_train_evaluate_has(
     for task, size in (("sequence", LEAST), ("ctr", 8)):
         job = job_of(clicks, tmp_path / "run", data=data, eval={"batch": 8}, task=task)
         assert job.eval is not None
-        assert HeldOutRows(job, engine.task_of(job), job.eval).size == size
+        held = HeldOutRows(job, engine.task_of(job), job.eval)
+        assert held.size == size
+    shutil.copy(next(clicks.glob("clicks-*1.parquet")), tmp_path / "same.parquet")
+    data["eval"] = str(tmp_path / "same.parquet")
+    job = job_of(clicks, tmp_path / "run", data=data, eval={"batch": 8})
+    assert job.eval is not None
+    assert HeldOutRows(job, engine.task_of(job), job.eval).digest == held.digest
+    (tmp_path / "same.parquet").unlink()
+    with pytest.raises(JoyError) as caught:
+        HeldOutRows(job, engine.task_of(job), job.eval)
+    assert caught.value.help == "check data.eval"

@@ -15,6 +15,7 @@ from joymigrate.run.train import launch
 from joymigrate.run.train.checkpoint_store import CheckpointStore
 from joymigrate.run.train.held_out import BestModel, Evaluator
 from joymigrate.run.train.job import EvaluationSettings
+from joymigrate.run.train.run_folder import RunFolder
 from joymigrate.run.train.status import status
 from tests.run.train import jobs
 
@@ -123,6 +124,39 @@ def test_patience_ends_a_run_and_goes_on_exactly(
     assert status(tmp_path / "runs/cut").document["best"]["step"] == 18
 
 
+def test_a_run_that_ended_early_says_what_continues_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = {**DATA, "train": "chat.jsonl", "eval": "talk.jsonl", "packing": False}
+    wish = {"every": 1, "metric": "loss", "patience": 1}
+    path = write(tmp_path, wish=wish, steps=None, epochs=2, task="sft", data=data)
+    jobs.chats(tmp_path / "talk.jsonl", 5)
+    scripted(monkeypatch, {0: 9.0, 1: 3.0, 2: 4.0})
+    assert run(path) == 0
+    folder = tmp_path / "runs/job"
+
+    def said(*sets: str) -> str | None:
+        made = jobs_of.load(path, sets)
+        return launch.explain_end(made, RunFolder(folder), launch.LaunchOptions())
+
+    for sets in ((), ("epochs=5",), ("eval.batch=2",)):
+        assert "a higher eval.patience continues it" in str(said(*sets))
+    for sets in (("eval.patience=2",), ("eval.metric=token_accuracy",), ("eval.limit=3",)):
+        assert said(*sets) is None
+    held = (tmp_path / "talk.jsonl").read_text()
+    jobs.chats(tmp_path / "talk.jsonl", 6)
+    assert said() is None
+    (tmp_path / "talk.jsonl").write_text(held)
+    assert said() is not None
+    chat = (tmp_path / "chat.jsonl").read_text()
+    (tmp_path / "chat.jsonl").write_text(chat + chat)
+    assert said() is None
+    scripted(monkeypatch, {3: 2.0, 4: 5.0})
+    assert run(path) == 0
+    assert [status(folder).document[key] for key in ("step", "ended_early")] == [4, True]
+    assert status(folder).document["best"]["step"] == 3
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", [{"dp": 2}, {"fsdp": 2}, {"tp": 2}])
 def test_processes_agree(tmp_path: Path, layout: dict[str, int]) -> None:
@@ -140,6 +174,7 @@ def test_processes_agree(tmp_path: Path, layout: dict[str, int]) -> None:
 def test_what_cannot_be_looked_at_is_named(tmp_path: Path, capsys: Any) -> None:
     for changes, named in (
         ({"data": {"train": "text.jsonl"}}, "data.eval names no file"),
+        ({"data": {**DATA, "eval": "text.jsonl"}}, "trained on and held out: .*text.jsonl"),
         ({"layout": {"pp": 2}}, "no evaluation while training with layout"),
         ({"wish": {"patience": 2}}, "about a metric"),
     ):
