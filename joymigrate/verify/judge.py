@@ -85,7 +85,8 @@ class Judge:
         rounds."""
         if not self.known:
             squares, limits = list(self.squares()), self.limits
-            weight, spread = limits.weight or 1.0, limits.spread or 1.0
+            weight = limits.weight or 1.0
+            spread = 1.0 if limits.spread is None else limits.spread
             freedom = len(squares) + weight
             variance = (sum(squares) + weight * spread**2) / freedom
             quantile = t_quantile(1 - (limits.alpha or 1e-3) / max(self.tests, 1), freedom)

@@ -4,6 +4,7 @@ torch's own kernels in place of oneDNN's, which may be off by far more than a un
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -21,6 +22,7 @@ WORDS = (
 NOT = ("empty", "logical", "normal_", "_foreach")
 
 
+PATCHES = 1 << 26  # numbers: 256 MiB in float32
 POOL = 1 << 20  # drawn numbers, which are used again and again from another place on
 
 active: list[Noise] = []
@@ -49,11 +51,12 @@ def without_onednn() -> Iterator[None]:
 
 
 class Noise(WatchingMode):
-    """Multiplies results by 1 + k · eps, k a whole number between -ulps and ulps."""
+    """Multiplies results by 1 + k · eps, k a whole number between -ulps and ulps; eps is that of
+    the result's type, or `grain`."""
 
-    def __init__(self, ulps: float, seed: int = 1) -> None:
+    def __init__(self, ulps: float, seed: int = 1, grain: float | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.ulps = ulps
+        self.ulps, self.grain = ulps, grain
         # Not torch's: where draws are shared between two runs, ours must not be counted.
         self.generator = np.random.default_rng(seed)
         most = int(ulps)
@@ -70,7 +73,7 @@ class Noise(WatchingMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name.split("::")[-1]
-        with without_onednn() if is_plain_convolution(name, args) else nullcontext():
+        with without_onednn() if is_plain_gradient(name, args) else nullcontext():
             made = func(*args, **(kwargs or {}))
         if any(word in name for word in NOT) or not any(word in name for word in WORDS):
             return made
@@ -93,7 +96,7 @@ class Noise(WatchingMode):
             return  # elements that share their memory
         key = tensor.device, tensor.dtype
         if key not in self.pools:
-            units = self.drawn.to(*key) * torch.finfo(tensor.dtype).eps
+            units = self.drawn.to(*key) * (self.grain or torch.finfo(tensor.dtype).eps)
             self.pools[key] = units.add_(1)  # exact: 1 + k · eps
         pool, size = self.pools[key], tensor.numel()
         if size > POOL:
@@ -102,9 +105,15 @@ class Noise(WatchingMode):
         tensor.mul_(pool[start : start + size].view(tensor.shape))
 
 
-def is_plain_convolution(name: str, args: Any) -> bool:
-    """Whether a call is a convolution in float32 whose results lie the same way in every kernel."""
-    if "convolution" not in name:
+def is_plain_gradient(name: str, args: Any) -> bool:
+    """Whether a call is the gradient of a convolution in float32, whose bias oneDNN sums in a row.
+
+    torch's own kernel holds every patch of the batch at once: it is not taken for large ones.
+    """
+    if name != "convolution_backward":
         return False
-    given = args[1:3] if "backward" in name else args[:2]  # input and weight
-    return all(t.dtype == torch.float32 and t.is_contiguous() for t in given)
+    given, weight = args[1:3]
+    patches = given.numel() * math.prod(weight.shape[2:])
+    return patches <= PATCHES and all(
+        t.dtype == torch.float32 and t.is_contiguous() for t in (given, weight)
+    )

@@ -12,6 +12,8 @@ import torch
 from joymigrate.verify.isolated_pass import BFLOAT, Float64Reference, IsolatedPass
 from joymigrate.verify.measure import relative_error, signature
 from joymigrate.verify.module_replay import CutValue
+from joymigrate.verify.noise import Noise
+from joymigrate.verify.tolerance import EPSILON
 
 
 @dataclass(slots=True)
@@ -54,19 +56,25 @@ def examine(
 
 
 def own_rounding(isolated: IsolatedPass, reference: Float64Reference, outcome: PassResult) -> None:
-    """How far rounding of the inputs to the target's own dtype is carried, where the baseline
-    computed in a finer one: added to the rows as `own`."""
+    """How far rounding to the target's own dtype is carried, of the inputs and of every result,
+    where the baseline computed in a finer one: added to the rows as `own`. All passes are in
+    float32, so that a fault of the target in its own dtype is no excuse for itself."""
     rows = {(r["path"], r["call"], r["kind"], r["leaf"]): r for r in outcome.rows}
 
     def report(found: CutValue) -> None:
         row, value = rows.get(found.key), reference.value(found.key)
         if row is not None and value is not None and found.tensor is not None:
-            row["own"] = relative_error(found.tensor, value)
+            row["own"] = max(row.get("own", 0.0), relative_error(found.tensor, value))
 
+    types = {row.get("dtype") for row in outcome.rows}
+    half = "float16" in types and "bfloat16" not in types
+    grain = EPSILON["float16" if half else "bfloat16"]
+    held = reference.holds
     with contextlib.suppress(RuntimeError):
-        isolated.run(
-            report, torch.float32, reference=reference, noise=BFLOAT, needs=reference.holds
-        )
+        isolated.run(report, torch.float32, reference=reference, noise=BFLOAT, needs=held)
+        for seed in (11, 12):
+            with Noise(1.0, seed, grain):
+                isolated.run(report, torch.float32, reference=reference, needs=held)
 
 
 def judge_row(

@@ -175,7 +175,7 @@ def read(chip: str | None, path: Path | None) -> Tolerance:
         chip,
         laid_over(base.operators, over.operators),
         {
-            name: stage_over(getattr(base.stages, name), getattr(over.stages, name))
+            name: stage_over(name, getattr(base.stages, name), getattr(over.stages, name), path)
             for name in STAGES
         },
         laid_over(base.coverage, over.coverage),
@@ -189,6 +189,13 @@ def laid_over(base: T, over: T) -> T:
     return replace(base, **{key: value for key, value in values.items() if value not in (None, "")})
 
 
-def stage_over(base: StageLimits, over: StageLimits) -> StageLimits:
-    """The common figures with the chip's over them."""
+def stage_over(name: str, base: StageLimits, over: StageLimits, path: Path | None) -> StageLimits:
+    """The common figures with the chip's over them. `JoyError` for one that decides nothing."""
+    for figure in over.figures:
+        if figure not in base.figures:
+            raise JoyError(
+                f"{name} has no figure '{figure}'.{did_you_mean(figure, tuple(base.figures))}",
+                where=str(path),
+                help="how far values on equal inputs may be apart is `judge: equal_inputs`",
+            )
     return StageLimits({**base.figures, **over.figures}, over.source or base.source)

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import astuple, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
+from torch.nn import functional
 
+from joymigrate.errors import JoyError
+from joymigrate.verify.bundle.write import RankWriter
 from joymigrate.verify.cut import Cut
+from joymigrate.verify.isolated_pass import IsolatedPass, make_reference
 from joymigrate.verify.model import RecordStatus
 from joymigrate.verify.module_stage import judge_forced, most_ratio
-from joymigrate.verify.tolerance import Tolerance
+from joymigrate.verify.replay_session import reference_json
+from joymigrate.verify.target_pass import examine
+from joymigrate.verify.tensor_store import TensorStore
+from joymigrate.verify.tolerance import Tolerance, read
+from tests.verify.test_lent_weights import hold_replays
 
 OWN = 1e-6  # the baseline's own error
 LIMITS = Tolerance.of(None)
@@ -60,3 +71,80 @@ def test_a_value_passes_or_fails(times: float, status: RecordStatus) -> None:
 def test_what_the_baseline_itself_makes_anew_is_not_compared() -> None:
     assert status_of(0.9, own=0.1) is RecordStatus.UNCOMPARED
     assert status_of(11.0, own=0.1) is RecordStatus.FAIL
+
+
+class Attention(nn.Module):
+    """One head; `fault`: what its result is multiplied by under autocast alone."""
+
+    def __init__(self, fault: float) -> None:
+        super().__init__()
+        self.q, self.fault = nn.Parameter(torch.randn(192, 64) / 8), fault
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        given = functional.layer_norm(x, x.shape[-1:])
+        q, k, v = functional.linear(given, self.q).chunk(3, -1)
+        made = torch.softmax(q @ k.transpose(-1, -2) / 8, -1) @ v
+        return x + made * (self.fault if torch.is_autocast_enabled("cpu") else 1.0)
+
+
+@pytest.mark.parametrize(("fault", "fails"), [(1.0, False), (1.5, True)])
+def test_autocast_on_the_target_alone_is_held_to_rounding_in_16_bits(
+    fault: float, fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(Attention(fault), Attention(fault), nn.Linear(64, 8))
+    hold = hold_replays(monkeypatch)
+    isolated = IsolatedPass(model, "", (torch.randn(4, 16, 64),), {}, hold)
+    store = TensorStore("forced", lambda: RankWriter(tmp_path / "rank-0", {}))
+    reference = make_reference(isolated, 1 << 24, store)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rows = examine(isolated, reference, None).rows
+    facts = {"root": "net", "path": "", "number": 0}
+    table = {"lessons": [{**facts, **reference_json(reference)}]}
+    facts |= {"pass": "native", "error": None, "step": 0}
+    replay = {"lessons": [{**facts, "rows": rows, "draws": {}, "failures": {}}]}
+    found = judge_forced(table, replay, {}, {}, LIMITS)
+    assert any(row.difference.status.failed for row in found.rows) is fails
+
+
+@pytest.mark.parametrize(("shaken", "fails"), [(True, True), (False, False)])
+def test_an_older_bundle_keeps_the_limit_of_its_passes_in_16_bits(
+    shaken: bool, fails: bool
+) -> None:
+    table = table_of(10)
+    entry = table["lessons"][0]
+    cut = replace(Cut(*entry["rows"][0]), dtype="bfloat16", error=0.01)
+    entry |= {"rows": [astuple(cut)], "native": True} | ({"shaken": True} if shaken else {})
+    row = {"path": "m0", "call": 0, "kind": "out", "leaf": "", "owner": "m0", "owner_call": 0,
+           "order": 0, "missing": False, "shape": [8], "dtype": "bfloat16",
+           "error": 0.08}  # fmt: skip
+    facts = {"root": "net", "path": "", "number": 0, "pass": "native", "error": None, "step": 0}
+    replay = {"lessons": [{**facts, "rows": [row], "draws": {}, "failures": {}}]}
+    (found,) = judge_forced(table, replay, {}, {}, LIMITS).rows
+    assert found.difference.status.failed is fails
+
+
+def test_a_value_that_could_not_be_compared_covers_no_module() -> None:
+    row = {"path": "m0", "call": 0, "kind": "out", "leaf": "", "owner": "m0", "owner_call": 0,
+           "order": 0, "missing": False, "shape": [8], "dtype": "float32",
+           "error": 0.9}  # fmt: skip
+    facts = {"root": "net", "path": "", "number": 0, "pass": "fp32", "error": None, "step": 0}
+    replay = {"lessons": [{**facts, "rows": [row], "draws": {}, "failures": {}}]}
+    found = judge_forced(table_of(1, own=0.1), replay, {}, {}, LIMITS)
+    assert [row.difference.status for row in found.rows] == [RecordStatus.UNCOMPARED]
+    assert not found.covered
+
+
+@pytest.mark.parametrize("weight", [1.0, 3.0, 300.0])
+def test_the_weight_of_series_decides_nothing_on_equal_inputs(weight: float) -> None:
+    told = replace(LIMITS.judge, weight=weight)
+    assert most_ratio(table_of(10), told) == most_ratio(table_of(10), LIMITS.judge)
+    strict = replace(LIMITS.judge, equal_inputs=0.0)
+    assert most_ratio(table_of(10), strict) == 1.0
+
+
+def test_a_figure_that_decides_nothing_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "tolerance.yaml"
+    file.write_text("schema: joymigrate.tolerance/1\nstages:\n  S4: {ratio_pass: 1}\n")
+    with pytest.raises(JoyError, match="S4 has no figure 'ratio_pass'"):
+        read("some", file)
