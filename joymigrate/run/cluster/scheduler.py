@@ -207,6 +207,7 @@ class Scheduler(Resizing):
         task = self._first(self._groups[entry.group]).job.tasks[0]
         if task.cpu_milli or task.memory_mib or self.admission.fills_a_gap(entry, self._now):
             self._failed.discard(entry.group)  # those before it may ask for more, or run too long
+            self._unheld.discard(entry.group)
 
     def _release(self, holds: Sequence[CardHold]) -> None:
         """Let go of held cards."""
@@ -221,12 +222,13 @@ class Scheduler(Resizing):
         holds, self._released = self._released, []
         if not holds:
             return
+        lost = {hold.entry.group for hold in holds} & self._failed & self._groups.keys()
         offered = np.bitwise_or.reduce([hold.mask for hold in holds]) & self.state.free
         self._wake({int(node) for node in offered.nonzero()[0]}, set())
         for number in self._failed & self._groups.keys():
             self._let_hold(number, self._first(self._groups[number]))
-        # A job that lost its hold because its queue's limits keep it back is not helped by cards.
-        lost = {hold.entry.group for hold in holds} & self._groups.keys() & self._why.keys()
+        # A job that lost its hold because its queue's limits keep it back is not helped by cards,
+        # only by an end in its queue: then it is not among those that have failed any more.
         lost = {number for number in lost if self._why[number].code in ("max", "min")}
         self._failed |= lost
         self._unheld -= lost

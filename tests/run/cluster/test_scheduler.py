@@ -647,3 +647,42 @@ def test_ticks_of_a_cluster_on_which_nothing_changes_ask_nothing_anew() -> None:
     assert world.decisions == asked
     world.on(ClusterTick(world.settings.hold_blind_after + 1))
     assert world.decisions > asked
+
+
+def test_a_stop_in_its_queue_wakes_a_job_that_lost_its_hold_in_the_same_moment() -> None:
+    """It loses the hold to its queue's MAX, then a claim of another queue makes room under it."""
+    queues = [
+        queue("q", max=12, priority=1, eviction="lower-priority"),
+        queue("z", eviction="never"),
+        queue("c", eviction="never"),
+    ]
+    run = Scheduler(
+        nodes("[{name: n, kind: gpu-8, count: 2}]"), queues, policies.get("spread"),
+        settings=ClusterSettings(order="submission"),
+    )  # fmt: skip
+    submit(run, job("left", queue="z", cards_per_pod=4, minutes=60))
+    submit(run, job("right", queue="z", cards_per_pod=3, minutes=60))
+    submit(run, job("small", queue="q", cards_per_pod=1, minutes=60))
+    submit(run, job("waits", queue="q", cards_per_pod=8, minutes=60))
+    assert [hold.entry.job.name for hold in run.admission.holds] == ["waits"]
+    assert started(submit(run, job("pair", queue="q", pods=2, cards_per_pod=4, minutes=10)))
+    claim = job("claim", queue="c", cards_per_pod=5, minutes=60, priority=5)
+    actions = run.on_all([Ended("small", 60), Ended("left", 60), Submitted(claim, 60)])
+    assert evicted(actions) == ["pair"]
+    assert started(actions) == ["claim", "waits"]
+
+
+def test_a_job_that_fills_a_gap_is_tried_where_its_like_only_wait_for_a_hold() -> None:
+    run = scheduler(nodes("[{name: n, kind: gpu-8, count: 10}]"))
+    for number, minutes in enumerate([10, 200, *range(300, 380, 10)]):
+        submit(run, job(f"r{number}", cards_per_pod=7, minutes=minutes))
+    submit(run, job("x", cards_per_pod=1, minutes=400))
+    submit(run, job("w0", pods=2, cards_per_pod=8, minutes=300, queue="w"))
+    for name in ("w1", "h", "g"):
+        submit(run, job(name, cards_per_pod=8, minutes=300, queue=name))
+    assert [hold.entry.job.name for hold in run.admission.holds] == ["w0", "w1"]
+    assert started(run.on(Ended("r0", 600))) == []
+    short = job("short", cards_per_pod=8, minutes=5, queue="g")
+    actions = run.on_all([Cancelled("w1", 4000), Ended("x", 4000), Submitted(short, 4000)])
+    assert [hold.entry.job.name for hold in run.admission.holds] == ["w0", "h"]
+    assert started(actions) == ["short"]
