@@ -282,7 +282,8 @@ class PassJudge:
                 made.append(self.judged(cut, None, *self.absent()))
                 continue
             made.append(self.judged(cut, mine, *self.measured(cut, mine)))
-            if cut.kind == "out" and made[-1].difference.status.compared:
+            untold = "error" in mine and not made[-1].difference.status.compared
+            if cut.kind == "out" and not untold:
                 self.covered.add(f"{self.root}:{cut.path}")
         return made
 

@@ -73,26 +73,32 @@ def test_what_the_baseline_itself_makes_anew_is_not_compared() -> None:
     assert status_of(11.0, own=0.1) is RecordStatus.FAIL
 
 
-class Attention(nn.Module):
-    """One head; `fault`: what its result is multiplied by under autocast alone."""
+class Block(nn.Module):
+    """Attention and two layers; `fault`: what is added to 1 under autocast alone."""
 
     def __init__(self, fault: float) -> None:
         super().__init__()
-        self.q, self.fault = nn.Parameter(torch.randn(192, 64) / 8), fault
+        self.fault = fault
+        self.q = nn.Parameter(torch.randn(192, 64) / 8)
+        self.o = nn.Parameter(torch.randn(64, 64) / 8)
+        self.u = nn.Parameter(torch.randn(256, 64) / 8)
+        self.w = nn.Parameter(torch.randn(64, 256) / 16)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        given = functional.layer_norm(x, x.shape[-1:])
-        q, k, v = functional.linear(given, self.q).chunk(3, -1)
+        linear, normed = functional.linear, functional.layer_norm
+        q, k, v = linear(normed(x, x.shape[-1:]), self.q).chunk(3, -1)
         made = torch.softmax(q @ k.transpose(-1, -2) / 8, -1) @ v
-        return x + made * (self.fault if torch.is_autocast_enabled("cpu") else 1.0)
+        made = made * (1.0 + (self.fault if torch.is_autocast_enabled("cpu") else 0.0))
+        x = x + linear(made, self.o)
+        return x + linear(functional.gelu(linear(normed(x, x.shape[-1:]), self.u)), self.w)
 
 
-@pytest.mark.parametrize(("fault", "fails"), [(1.0, False), (1.5, True)])
+@pytest.mark.parametrize(("fault", "fails"), [(0.0, False), (0.5, True)])
 def test_autocast_on_the_target_alone_is_held_to_rounding_in_16_bits(
     fault: float, fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
-    model = nn.Sequential(Attention(fault), Attention(fault), nn.Linear(64, 8))
+    model = nn.Sequential(Block(fault), Block(fault), nn.Linear(64, 8))
     hold = hold_replays(monkeypatch)
     isolated = IsolatedPass(model, "", (torch.randn(4, 16, 64),), {}, hold)
     store = TensorStore("forced", lambda: RankWriter(tmp_path / "rank-0", {}))
