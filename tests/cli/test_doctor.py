@@ -213,7 +213,7 @@ def test_a_command_that_is_asked_about_decides_the_exit_code(
     assert run(["doctor", "cluster", "plan"]) == 0
     assert run(["doctor", "cluster"]) == 1
     out = capsys.readouterr().out
-    assert "ok  cluster    plan, simulate, detect, render" in out
+    assert "ok  cluster    plan, simulate, what-if, detect, render" in out
     assert "--  cluster    submit, status, cancel, logs, metrics" in out
     assert run(["doctor", "cluster", "plan", "--format", "json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["commands"]
