@@ -222,7 +222,7 @@ def test_a_reference_is_no_port_until_it_is_compared(
     compare = module_at(out / "test_twice.py").test_the_reference_computes_the_recorded_sample
     assert rows["twice"]["reference"]["derived"] == reference.KERNEL  # not built: --no-prove
     assert "return on_cpu(x)" in (out / "twice.py").read_text()
-    (out / "twice.py").write_text("def twice(x):\n    return x * 3\n")
+    (out / "twice.py").write_text("def twice(x):\n    return x * 3.5\n")
     with pytest.raises(AssertionError):
         compare(sample)
     (out / "twice.py").write_text("def twice(x):\n    return x * 2\n")

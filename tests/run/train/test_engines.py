@@ -122,7 +122,8 @@ def test_every_key_of_a_job_is_told_or_named(tmp_path: Path, engine: str) -> Non
     kept: dict[str, Any] = {"name": task.get(engine, "grpo")}
     kept |= {"reward": "reward.py:f"} if engine == "verl" else {}
     (tmp_path / "reward.py").write_text("def f(completion): return 0.0\n")
-    (tmp_path / "text.jsonl").write_text('{"text": "a", "prompt": "a", "messages": []}\n')
+    for name in ("text.jsonl", "other.jsonl"):
+        (tmp_path / name).write_text('{"text": "a", "prompt": "a", "messages": []}\n')
     texts = jobs.document()["data"]
     changes: dict[str, dict[str, Any]] = {
         "optimiser.betas": {"optimiser": {"lr": 1e-3, "betas": [0.8, 0.9]}},
@@ -133,7 +134,7 @@ def test_every_key_of_a_job_is_told_or_named(tmp_path: Path, engine: str) -> Non
         "guard.spike": {"guard": {"spike": 3.0}},
         "logging.tensorboard": {"logging": {"tensorboard": True}},
         "seed": {"seed": 5},
-        "eval.every": {"eval": 3, "data": {**texts, "eval": "text.jsonl"}},
+        "eval.every": {"eval": 3, "data": {**texts, "eval": "other.jsonl"}},
         "data.weights": {"data": {**texts, "weights": [2]}},
     }
     plain = engine_command.render(engines.find(engine), loaded(tmp_path, task=kept))

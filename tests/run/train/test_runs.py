@@ -482,10 +482,10 @@ def test_a_checkpoint_that_knew_the_bytes_of_parquet_is_gone_on_from(tmp_path: P
     old = data_state.DataPiece(
         0, (Portion(path, 0, path.stat().st_size),), (digests.of_file(path),)
     )
-    assert data_state.find_changes([path], [old], "auto") == ["a.parquet"]
-    found = data_state.renew(old, "auto")
+    assert data_state.find_changes([path], [old], "auto", None) == ["a.parquet"]
+    found = data_state.renew(old, "auto", None)
     assert found.portions == (Portion(path, 0, 20),)
-    assert data_state.find_changes([path], [found], "auto") == []
+    assert data_state.find_changes([path], [found], "auto", None) == []
 
 
 def test_a_process_that_is_faster_waits_for_the_first_one(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -133,11 +134,16 @@ def empty(
 
 
 def reserve_zeros(sizes: list[int], dtype: torch.dtype) -> Tensor:
-    """Zeros that take no memory before they are written: torch's own are written at once."""
-    import numpy
+    """Zeros that take no memory before they are written: torch's own are written at once, and
+    `calloc` writes those that it lays into memory which the process has freed."""
+    import mmap
 
     count = math.prod(sizes) * torch.empty(0, dtype=dtype).element_size()
-    return torch.from_numpy(numpy.zeros(count, dtype=numpy.uint8)).view(dtype).view(sizes)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # a forked child's writes are its own
+    pages = mmap.mmap(-1, count, flags=flags)
+    with contextlib.suppress(AttributeError, OSError):  # macOS, or a kernel without huge pages
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(pages, dtype=torch.uint8, count=count).view(dtype).view(sizes)
 
 
 def choose(
