@@ -16,6 +16,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pathspec
 
@@ -24,6 +25,10 @@ from joymigrate.language import Text
 from joymigrate.model import Skipped
 from joymigrate.rewrite import readers
 from joymigrate.rewrite.git import is_tracked, tracked_though_ignored
+from joymigrate.rewrite.values.settings_files import KINDS, find_entries
+
+if TYPE_CHECKING:
+    from joymigrate.rewrite.vocabulary import Vocabulary
 
 PYTHON = (".py", ".pyi", ".pyw")
 NOT_SOURCE = (
@@ -42,7 +47,6 @@ SILENT = (
 )
 COUNTED = 10_000  # files of a folder that was left out are counted up to here
 # A folder that holds one of these is a Python environment, whatever it is called.
-SETTINGS = ("json", "yaml", "toml", "ini")
 ENVIRONMENT_MARKS = frozenset(("pyvenv.cfg", "conda-meta"))
 MB = 1024 * 1024
 LIMIT = 50 * MB
@@ -120,14 +124,15 @@ def files(
     paths: Iterable[Path],
     root: Path,
     exclude: Exclusion | None = None,
-    words: Iterable[str] = (),
+    vocabulary: Vocabulary | None = None,
 ) -> tuple[list[File], list[Skipped]]:
     """The files below `paths` in stable order, each once, and what was left out with a reason.
 
-    `words` name what is looked for: code of a kind that no reader reads is listed where one of
-    them stands in it. A PATH that does not exist raises `JoyError`.
+    `vocabulary` says what is looked for: code of a kind that no reader reads is listed where one of
+    its words stands in it, and a settings file that is left out where a value is one of its values.
+    A PATH that does not exist raises `JoyError`.
     """
-    walk = FileWalk(root.resolve(), exclude or Exclusion(), words)
+    walk = FileWalk(root.resolve(), exclude or Exclusion(), vocabulary)
     for path in paths:
         walk.enter(path)
     return walk.found, walk.skipped
@@ -136,9 +141,9 @@ def files(
 class FileWalk:
     """One walk over the PATHs of a command."""
 
-    def __init__(self, root: Path, exclude: Exclusion, words: Iterable[str] = ()) -> None:
+    def __init__(self, root: Path, exclude: Exclusion, vocabulary: Vocabulary | None) -> None:
         self.root = root
-        self._words = tuple(word.encode() for word in words)
+        self._vocabulary = vocabulary
         self._sources: dict[str, frozenset[str]] = {}  # top of a repository → what git tracks
         self.found: list[File] = []
         self.skipped: list[Skipped] = []
@@ -226,7 +231,7 @@ class FileWalk:
                 self._pass_over(entry)
             return False
         if self._ignored(entry.path, ignored):
-            if kind == "python" or (regular and kind in SETTINGS and self._named_in(entry)):
+            if kind == "python" or (regular and kind in KINDS and self._holds_value(entry)):
                 self._skip(entry.path, "left out by .gitignore or --exclude")
             return False
         if regular:
@@ -252,23 +257,20 @@ class FileWalk:
     def _pass_over(self, entry: os.DirEntry[str]) -> None:
         """List code of a kind that no reader reads, where it names the device."""
         lower = entry.name.lower()
-        if not self._words or not lower.endswith((*FOREIGN, *PYTHON)):
+        if self._vocabulary is None or not lower.endswith((*FOREIGN, *PYTHON)):
             return
-        word = self._named_in(entry)
+        text = read_below(entry, DATA_LIMIT).lower()
+        word = next((word for word in self._vocabulary.words if word in text), None)
         if word is not None:
-            reason = Text("no reader for this kind of file; it names `{word}`", word=word.decode())
+            reason = Text("no reader for this kind of file; it names `{word}`", word=word)
             self._skip(entry.path, reason)
 
-    def _named_in(self, entry: os.DirEntry[str]) -> bytes | None:
-        """The word of what is looked for that a file names, unless it is as large as data."""
-        try:
-            if entry.stat().st_size > DATA_LIMIT:
-                return None
-            with open(entry.path, "rb") as file:
-                text = file.read().lower()
-        except OSError:
-            return None
-        return next((word for word in self._words if word in text), None)
+    def _holds_value(self, entry: os.DirEntry[str]) -> bool:
+        """Whether a settings file holds a value of the vocabulary and is not as large as data."""
+        if self._vocabulary is None:
+            return False
+        text = read_below(entry, DATA_LIMIT)
+        return next(find_entries(text, self._vocabulary.values), None) is not None
 
     def _take(self, path: str, kind: str) -> None:
         """Add one file unless it is too large, unreadable, or there already."""
@@ -300,6 +302,17 @@ class FileWalk:
     def _relative(self, path: str) -> str:
         """POSIX path from the root; with `..` for a PATH outside of it."""
         return relative(path, self.root)
+
+
+def read_below(entry: os.DirEntry[str], limit: int) -> str:
+    """Text of a file; empty above `limit` bytes and where it can't be read."""
+    try:
+        if entry.stat().st_size > limit:
+            return ""
+        with open(entry.path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def has_sources(folder: str) -> bool:
@@ -370,7 +383,7 @@ def unfit(path: str, kind: str) -> str | None:
             limit=limit,
         )
     name = os.path.basename(path).lower()
-    if kind in SETTINGS:
+    if kind in KINDS:
         if data_file(name):
             return "data written by a program, not configuration"
         if size > DATA_LIMIT:

@@ -25,6 +25,7 @@ from joymigrate.rewrite.readers._environment import SPEAKS, command_name
 from joymigrate.rewrite.readers._migration_map import MigrationMap, migration_map
 from joymigrate.rewrite.readers._words import ASSIGNMENT, EXPANDED, Command, Word
 from joymigrate.rewrite.source import SourceText, Unreadable, decode
+from joymigrate.rewrite.values.settings_files import KINDS
 
 # Folders and files of build services. Python files too, where the folder can be no package.
 HIDDEN = re.compile(
@@ -43,7 +44,6 @@ TOOLS = frozenset(("tensorrt", "trtexec", "trtllm", "tritonserver"))  # run on t
 READ = re.compile(r"(?:get\w*\(|environ\[)\s*[\"'](\w+)[\"']\]?(?!\]?\s*=[^=])")
 ROUNDS = 4  # of variables that wait for each other
 VALUES = ("JM111", "JM120", "JM121", "JM130")
-SETTINGS = ("yaml", "json", "toml", "ini")
 
 CI = "a file of the CI: its machines are the old platform's, and an edit here moves none of them"
 VENDOR = "this file speaks of {word} as well"
@@ -151,7 +151,7 @@ class Unseen:
         whole = self._whole(path, source)
         if whole:
             yield from ((number, whole) for number in mine)
-        elif self.files[path].kind in SETTINGS:
+        elif self.files[path].kind in KINDS:
             for number in mine:
                 reason = self._setting(source, self.findings[number])
                 if reason:

@@ -21,7 +21,7 @@ from joymigrate.rewrite.module_index import ModuleIndex
 from joymigrate.rewrite.project import graph_of, searches_paused, tree_of
 from joymigrate.rewrite.proof import Devices, prove
 from joymigrate.rewrite.solve import hold
-from joymigrate.rewrite.values.settings_files import is_settings
+from joymigrate.rewrite.values.settings_files import read_naming
 from joymigrate.rewrite.vocabulary import Vocabulary
 
 ROUNDS = 4  # of leaving out what makes a tree fail
@@ -66,7 +66,7 @@ def check_files(
         return proven_files(scan, by_path, devices)
     words = vocabulary_of(scan)
     data = {path: (scan.root / path).read_bytes() for path in scan.digests if is_python(path)}
-    data |= read_configured(scan, words)
+    data |= read_naming(((path, scan.root / path) for path in scan.digests), words.values)
     for _ in range(ROUNDS):
         made, helped = proven_files(scan, by_path, devices)
         wrong = find_faults(scan, words, data, made)
@@ -195,13 +195,6 @@ def home_of(scan: Scan, tree: ModuleIndex, path: str) -> str:
     if path.endswith(".ipynb"):
         return tree.notebook_home(path, read_text(scan.root / path))[0]
     return tree.helper_home(path)[0]
-
-
-def read_configured(scan: Scan, words: Vocabulary) -> dict[str, bytes]:
-    """Settings files of a scan that name the origin."""
-    named = (words.device.encode(), words.backend.encode())
-    read = {path: (scan.root / path).read_bytes() for path in scan.digests if is_settings(path)}
-    return {path: data for path, data in read.items() if any(word in data for word in named)}
 
 
 def is_python(path: str) -> bool:

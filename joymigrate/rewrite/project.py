@@ -53,7 +53,7 @@ from joymigrate.rewrite.test_replacements import leave_replaced
 from joymigrate.rewrite.unused_imports import doubt_alone, doubt_unused
 from joymigrate.rewrite.values import neighbour_files
 from joymigrate.rewrite.values.graph import ValueGraph
-from joymigrate.rewrite.values.settings_files import is_settings
+from joymigrate.rewrite.values.settings_files import is_settings, keys_naming, read_naming
 from joymigrate.rewrite.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -93,10 +93,12 @@ def scan(
         )
     context = Context.between(chip, origin, style, chip_version, codemods)
     root = common_root(paths)
-    files, skipped = discover.files(paths, root, exclude, Vocabulary.of(context).words)
+    words = Vocabulary.of(context)
+    files, skipped = discover.files(paths, root, exclude, words)
+    told = read_naming(((f.relative, f.path) for f in files), words.values)
     dependencies = [f for name in follow_imports for f in read_installed(name, root)]
     if style is Style.AGNOSTIC:
-        context = replace(context, configured=find_configured(files, origin.device))
+        context = replace(context, configured=keys_naming(told, words.exact_device))
     if style is Style.ACCELERATOR:
         context = replace(context, floor=find_floor(files, chip_version))
     texts, exact = read_python([*files, *dependencies])
@@ -140,7 +142,7 @@ def scan(
         findings = add_imports(findings, results, reached, job, trees)
     findings = native.leave(with_callers(findings, mine), chip, root)
     findings = leave_together(findings, context.rules, reached)
-    findings = leave_replaced(findings, Vocabulary.of(context).module, texts, reached)
+    findings = leave_replaced(findings, words.module, texts, reached)
     bound = third_party.table_of(context).bound
     lacking = import_failures.find_lacking(trees, root, chip.device, bound)
     findings = import_failures.doubt(findings, lacking)
@@ -150,10 +152,9 @@ def scan(
     findings = leave_unseen(findings, results, reached, job, texts)
     ways: Mapping[solve.Site, solve.Way] = {}
     if style is not Style.SHIM and chip.device != origin.device:
-        words = Vocabulary.of(context)
-        told = read_configured(files, words)
+        texts = mine | {path: data.decode("utf-8", "replace") for path, data in told.items()}
         graph = graph_of(
-            root, {**mine, **told}, words, lambda path: job.content(everything[path]), skipped, tree
+            root, texts, words, lambda path: job.content(everything[path]), skipped, tree
         )
         held = solve.hold(findings, graph, words)
         ways = solve.ways_of(findings, held)
@@ -184,24 +185,6 @@ def scan(
 _JOB: analyse.ScanContext | None = None
 
 
-def find_configured(files: Iterable[File], device: str) -> frozenset[str]:
-    """Keys of YAML, JSON and TOML files whose value is the origin's device: `device: cuda:0`."""
-    word = re.escape(device)
-    line = re.compile(
-        rf"""(?m)^[\s{{,]*["']?([\w.-]+)["']?\s*[:=]\s*["']?{word}(?::\d+)?["']?\s*,?\s*(?:#.*)?$"""
-    )
-    told = [read_text(f.path) for f in files if f.kind in ("yaml", "json", "toml", "ini")]
-    return frozenset(key for text in told for key in line.findall(text))
-
-
-def read_configured(files: Iterable[File], vocabulary: Vocabulary) -> dict[str, str]:
-    """Texts of the settings files that name a device or backend of the origin, by their paths."""
-    told = ((f.relative, read_text(f.path)) for f in files if is_settings(f.relative))
-    return {
-        path: text for path, text in told if vocabulary.device in text or vocabulary.backend in text
-    }
-
-
 def graph_of(
     root: Path,
     texts: Mapping[str, str],
@@ -217,7 +200,7 @@ def graph_of(
     """
     python = {path: text for path, text in texts.items() if not is_settings(path)}
     tree = tree or index_of(python, vocabulary.device)
-    left = neighbour_files.find_left_out(root, texts, tree, skipped, vocabulary.device)
+    left = neighbour_files.find_left_out(root, texts, tree, skipped, vocabulary)
     known: dict[str, SourceText | None] = {}
 
     def load(path: str) -> SourceText | None:
@@ -232,7 +215,7 @@ def graph_of(
     fresh = {path: text for path, text in left.items() if not is_settings(path)}
     if fresh:
         tree = index_of({**python, **fresh}, vocabulary.device)
-    return ValueGraph({**texts, **left}, tree, solve.text_pattern(vocabulary), load)
+    return ValueGraph({**texts, **left}, tree, vocabulary.values, load)
 
 
 def with_callers(findings: list[Finding], texts: Mapping[str, str]) -> list[Finding]:

@@ -282,17 +282,6 @@ def in_comment(text: str, at: int) -> bool:
     return text[text.rfind("\n", 0, at) + 1 : at].lstrip()[:1] == "#"
 
 
-def text_pattern(vocabulary: Vocabulary) -> re.Pattern[str]:
-    """Texts that name a device or backend of the origin or the target."""
-    devices = "|".join(map(re.escape, (vocabulary.device, vocabulary.to_device)))
-    backends = "|".join(map(re.escape, (vocabulary.backend, vocabulary.to_backend)))
-    return re.compile(
-        rf"(?:{devices})(?::.*)?$|(?:{backends})$"
-        rf"|(?:\w+:\w+,)*(?:{devices}):(?:{backends})(?:,\w+:\w+)*$",
-        re.S,
-    )
-
-
 def target_words(vocabulary: Vocabulary) -> re.Pattern[str]:
     """The target's words in a text."""
     return re.compile(

@@ -32,6 +32,7 @@ class Vocabulary:
     device_prefix: re.Pattern[str]
     composite: re.Pattern[str]
     typed_tensor: re.Pattern[str]
+    values: re.Pattern[str]  # texts that name a device or backend of the origin or the target
 
     @classmethod
     def of(cls, context: Context) -> Vocabulary:
@@ -45,6 +46,8 @@ class Vocabulary:
     def _make(cls, context: Context) -> Vocabulary:
         origin, chip = context.origin, context.chip
         device, backend = re.escape(origin.device), re.escape(origin.backend)
+        devices = "|".join(map(re.escape, (origin.device, chip.device)))
+        backends = "|".join(map(re.escape, (origin.backend, chip.backend)))
         target: re.Pattern[str] | None = None
         signs: tuple[str, ...] = ()
         if chip.device != origin.device:
@@ -88,6 +91,11 @@ class Vocabulary:
             device_prefix=re.compile(rf"{device}:"),
             composite=re.compile(rf"(?:\w+:\w+,)*{device}:{backend}(?:,\w+:\w+)*$"),
             typed_tensor=re.compile(rf"torch\.{device}\.(\w+Tensor)$"),
+            values=re.compile(
+                rf"(?:{devices})(?::.*)?$|(?:{backends})$"
+                rf"|(?:\w+:\w+,)*(?:{devices}):(?:{backends})(?:,\w+:\w+)*$",
+                re.S,
+            ),
         )
 
     @property

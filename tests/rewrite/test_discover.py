@@ -10,9 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from joymigrate import chips
 from joymigrate.errors import JoyError
+from joymigrate.model import Style
 from joymigrate.rewrite import discover
+from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import Exclusion
+from joymigrate.rewrite.vocabulary import Vocabulary
+
+WORDS = Vocabulary.of(Context.between(chips.get("ascend"), chips.get("nvidia"), Style.DIRECT))
 
 
 def lay(root: Path, *names: str, text: str = "x = 1\n") -> None:
@@ -228,12 +234,24 @@ def test_what_git_tracks_in_spite_of_its_ignore_file_is_read(tmp_path: Path) -> 
 def test_code_that_no_reader_reads_is_listed_where_it_names_the_device(tmp_path: Path) -> None:
     lay(tmp_path, "fast.pyx", "train.py.j2", "notes.md", text="x.to('cuda')\n")
     lay(tmp_path, "plain.pyx")
-    _, skipped = discover.files([tmp_path], tmp_path, words=("cuda",))
+    _, skipped = discover.files([tmp_path], tmp_path, vocabulary=WORDS)
     reason = "no reader for this kind of file; it names `cuda`"
     assert {each.path: each.reason for each in skipped} == {
         "fast.pyx": reason,
         "train.py.j2": reason,
     }
+
+
+def test_settings_left_out_are_listed_where_a_value_is_the_device_not_a_word(
+    tmp_path: Path,
+) -> None:
+    lay(tmp_path, "run.yaml", text="device: cuda:0\n")
+    lay(tmp_path, "env.json", text='{"run": {"backend": "nccl"}}\n')
+    lay(tmp_path, "notes.yaml", text="# device: cuda\nabout: kernels for cuda and nccl\n")
+    lay(tmp_path, "path.toml", text='home = "/usr/local/cuda"\ncuda = true\n')
+    leave = Exclusion(("*.yaml", "*.json", "*.toml"), tmp_path)
+    _, skipped = discover.files([tmp_path], tmp_path, leave, WORDS)
+    assert sorted(each.path for each in skipped) == ["env.json", "run.yaml"]
 
 
 @pytest.mark.parametrize("at", [".", "pkg"])

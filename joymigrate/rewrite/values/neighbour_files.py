@@ -12,7 +12,8 @@ from pathlib import Path
 
 from joymigrate.model import Skipped
 from joymigrate.rewrite.module_index import ModuleIndex
-from joymigrate.rewrite.values.settings_files import is_settings
+from joymigrate.rewrite.values.settings_files import find_entries, is_settings
+from joymigrate.rewrite.vocabulary import Vocabulary
 
 ABSOLUTE = re.compile(r"\n[ \t]*(?:from|import)[ \t]+([A-Za-z_][\w.]*)")
 RELATIVE = re.compile(r"^[ \t]*from[ \t]+(\.+)([\w.]*)[ \t]+import[ \t]+\(?([^\n#]*)", re.M)
@@ -21,17 +22,24 @@ MOST = 200  # Python files of one folder that is left out; more are a library
 
 
 def find_left_out(
-    root: Path, texts: Mapping[str, str], tree: ModuleIndex, skipped: Iterable[Skipped], word: str
+    root: Path,
+    texts: Mapping[str, str],
+    tree: ModuleIndex,
+    skipped: Iterable[Skipped],
+    vocabulary: Vocabulary,
 ) -> dict[str, str]:
     """Texts of files that are left out, by their path from `root`.
 
-    Of those that the settings exclude, the ones with the origin's `word`; of those that no PATH
-    names, the ones that are imported.
+    Of those that the settings exclude, Python with the origin's device and settings with a value of
+    `vocabulary`; of those that no PATH names, the ones that are imported.
     """
     found: dict[str, str] = {}
     for path in find_excluded(root, skipped):
         text = read(root, path)
-        if path not in texts and word in text:
+        if path in texts:
+            continue
+        entries = find_entries(text, vocabulary.values)
+        if next(entries, None) if is_settings(path) else vocabulary.device in text:
             found[path] = text
     fresh: Mapping[str, str] = {**texts, **found}
     for _ in range(STEPS):
