@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from joymigrate.errors import JoyError
 from joymigrate.language import Text
 from joymigrate.verify import (
     files_stage,
@@ -52,12 +53,14 @@ MOST_CLASSES = 20  # modules of another class that S0 lists
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Both sides, and how their places are paired."""
+    """Both sides, and how their places are paired. `lost`: processes of the target that left no
+    recording."""
 
     baseline: Bundle
     target: Bundle
     tolerance: Tolerance
     pairing: Pairing
+    lost: int = 0
 
     @property
     def alike(self) -> bool:
@@ -79,10 +82,12 @@ def compare(
     exit_code: int = 0,
 ) -> Verdict:
     """Judge `target` by `baseline`. `exit_code` is the target program's."""
+    all_there = len(target.ranks)
+    lost, baseline, target = without_lost(baseline, target)
     ours, theirs = baseline.ranks[0], target.ranks[0]
     roots = theirs.json("replay.json").get("roots")
     pairing = pair(ours.program, theirs.program, names, roots)
-    case = Comparison(baseline, target, tolerance, pairing)
+    case = Comparison(baseline, target, tolerance, pairing, lost)
     found = Findings(replaced=find_replaced(ours.program, theirs.program, pairing))
     replayed = judge_rank(case, theirs, found)
     processes, elsewhere = 1, []
@@ -94,17 +99,45 @@ def compare(
         elsewhere += [(rank.number, item) for item in other.uncovered]
     stages = [environment(ours, theirs, found), *map(found.stage, found.asked)]
     coverage = count_covered(baseline, target, pairing, replayed, tolerance, found)
-    verdict = judge(baseline, target, found, stages, replayed, coverage, exit_code, tolerance)
+    verdict = judge(baseline, target, found, stages, replayed, coverage, exit_code, tolerance, lost)
     whole, left = scope.of(ours, theirs, replayed, coverage, found)
     left = (*left, *scope.fewer_digits(stages))
-    if len(target.ranks) > 1:
-        whole["processes"] = {"compared": processes, "of": len(target.ranks)}
+    have = len(target.ranks)
+    if all_there + lost > 1:
+        whole["processes"] = {"compared": processes, "of": all_there + lost}
         left = (*left, *left_out(elsewhere, left))
-        if processes < len(target.ranks):
-            reason = "nothing of them could be compared"
-            count = len(target.ranks) - processes
-            left = (*left, {"what": "processes", "count": count, "reason": reason})
+        unjudged = {
+            "nothing of them could be compared": have - processes,
+            "they left no recording": lost,
+            "the baseline has no recording of them": all_there - have,
+        }
+        left += tuple(
+            {"what": "processes", "count": count, "reason": reason}
+            for reason, count in unjudged.items()
+            if count
+        )
     return replace(verdict, covered=whole, uncovered=left)
+
+
+def without_lost(baseline: Bundle, target: Bundle) -> tuple[int, Bundle, Bundle]:
+    """How many of the target's processes left no recording, and both sides by the processes that
+    can be held against each other: the parts of a process that is not there are no other data."""
+    numbers = [{rank.number for rank in side.ranks} for side in (baseline, target)]
+    if baseline.world != target.world:
+        return target.world - len(target.ranks), baseline, target
+    both = numbers[0] & numbers[1]
+    if not both:
+        raise JoyError(
+            f"no process left a recording on both sides: {sorted(numbers[0])} in the baseline, "
+            f"{sorted(numbers[1])} in the target",
+            where=str(target.path),
+            help="see what ended the other processes, and record or replay again",
+        )
+    ours, theirs = (
+        replace(side, ranks=[rank for rank in side.ranks if rank.number in both])
+        for side in (baseline, target)
+    )
+    return len(numbers[0] - both), ours, theirs
 
 
 def judge_rank(case: Comparison, theirs: Rank, found: Findings) -> ModuleStage:
@@ -118,9 +151,9 @@ def judge_rank(case: Comparison, theirs: Rank, found: Findings) -> ModuleStage:
     if not (case.alike or first):
         return replayed
     judge_the_rest(ours, theirs, case.alike, found)
-    outputs = case.baseline.outputs if first else {}
+    outputs = case.baseline.outputs if first and not case.lost else {}
     limits = repeat_runs.judge_of(ours, case.tolerance.judge, outputs, replayed.coarser())
-    if first:
+    if first and (case.alike or not case.lost):
         steps(case.baseline, case.target, case.pairing, replayed, found, limits)
     judge_program(ours, theirs, replay, found)
     judge_run(ours, theirs, replay, case.alike, found, limits)
@@ -172,7 +205,7 @@ def identical(
         devices = kinds[0] != kinds[1]
         yield from identity.batches(ours, theirs, names, trains=trains, devices=devices)
         yield from identity.first_batch(*watches, Display(a))
-    else:
+    elif not case.lost:  # parts that are all there
         for step in sorted(set(ours.steps) & set(theirs.steps)):
             mine, other = (merge_ranks(side.ranks, step) for side in (case.baseline, case.target))
             yield from identity.divided_batches(mine, other, ours, names)

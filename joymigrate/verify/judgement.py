@@ -85,8 +85,9 @@ def judge(
     coverage: RecordCoverage,
     exit_code: int,
     tolerance: Tolerance,
+    lost: int = 0,
 ) -> Verdict:
-    """Put the stages together."""
+    """Put the stages together. `lost`: processes of the target that left no recording."""
     failed = [row for row in found.rows if row.status.failed]
     first = min(failed, key=lambda row: (row.stage, row.order), default=None)
     outcome = Outcome.PASS
@@ -102,6 +103,9 @@ def judge(
         outcome, decided = Outcome.FAIL, first.stage
     elif broken is not None:
         outcome, reason = Outcome.INCONCLUSIVE, crash.describe(broken)
+    elif lost:
+        outcome = Outcome.INCONCLUSIVE
+        reason = Text("processes of the target that left no recording: {lost}", lost=lost)
     elif exit_code:
         outcome, reason = (
             Outcome.INCONCLUSIVE,
@@ -263,7 +267,7 @@ def side(bundle: Bundle) -> dict[str, Any]:
         "bundle": str(bundle.path),
         "complete": bundle.complete,
         "command": bundle.manifest.get("command"),
-        "ranks": len(bundle.ranks),
+        "ranks": bundle.world,
         "steps": rank.steps,
         "packages": environment_of.get("packages"),
         "devices": environment_of.get("devices"),

@@ -70,7 +70,8 @@ def changed(folder: Path, tmp_path: Path, file: str, change: Change) -> Verdict:
 
 
 def test_every_stage_counts_the_other_process_once(folder: Path) -> None:
-    alone = compare(*map(open_bundle, (folder / "b.jmb", folder / "p.jmb")), Tolerance.of(None))
+    base, target = (open_bundle(folder / name) for name in ("b.jmb", "p.jmb"))
+    alone = compare(base, target, Tolerance.of(None))
     found = judged(folder, folder / "p.jmb")
     assert (alone.verdict, found.verdict) == (Outcome.PASS, Outcome.PASS), found.reason
     assert found.covered["processes"] == {"compared": 2, "of": 2}
@@ -145,3 +146,38 @@ def test_what_the_user_leaves_out_is_left_out_in_every_process(folder: Path) -> 
 
     assert modules(None)
     assert not modules(NameMap({}, ("*",)))
+
+
+def test_what_a_lost_process_would_have_had_is_no_other_data(folder: Path) -> None:
+    """The first process alone left a recording: its part of the batch is not the whole."""
+    base, target = two(folder / "b.jmb", folder / "b.jmb"), two(folder / "p.jmb", folder / "p.jmb")
+    for rank in (*base.ranks, *target.ranks):
+        rank.manifest = {**rank.manifest, "world": 2}
+    halve(base.ranks, target.ranks)
+    for kept in target.ranks:
+        found = compare(base, replace(target, ranks=[kept]), Tolerance.of(None))
+        assert found.verdict is Outcome.INCONCLUSIVE, found.first_divergence
+        assert str(found.reason) == "processes of the target that left no recording: 1"
+        assert not any(row.status.failed for row in found.records)
+        assert found.covered["processes"] == {"compared": 1, "of": 2}
+    whole = compare(base, target, Tolerance.of(None))
+    assert whole.verdict is Outcome.PASS, whole.reason
+
+
+def halve(*sides: list[Rank]) -> None:
+    """Each process has its part of every batch and of every loss."""
+    for ranks in sides:
+        for part, rank in enumerate(ranks):
+            for step in rank.steps:
+                table = rank.table(step)
+                table.spread = [f"batch {part},2" if k == "in" else "" for k in table.kind]
+
+
+def test_a_fault_beside_a_lost_process_is_still_the_finding(folder: Path) -> None:
+    base, target = (two(folder / f"{name}.jmb", folder / "b.jmb") for name in ("b", "wrong"))
+    for rank in (*base.ranks, *target.ranks):
+        rank.manifest = {**rank.manifest, "world": 2}
+    found = compare(base, replace(target, ranks=target.ranks[:1]), Tolerance.of(None))
+    assert found.verdict is Outcome.FAIL
+    assert found.first_divergence is not None
+    assert found.first_divergence.stage == "S3"

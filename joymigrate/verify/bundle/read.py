@@ -136,6 +136,12 @@ class Bundle:
         return json.loads((self.ranks[0].folder.parent / OUTPUTS).read_bytes())
 
     @property
+    def world(self) -> int:
+        """Processes of the program, those that left no recording too."""
+        told = (int(rank.manifest.get("world", 1)) for rank in self.ranks)
+        return max(len(self.ranks), *told)
+
+    @property
     def asked(self) -> range:
         """The steps that were to be recorded; empty where the manifest does not say."""
         first, last = self.manifest.get("steps") or (0, -1)
