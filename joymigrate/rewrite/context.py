@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from joymigrate.chips import Chip
@@ -38,7 +38,7 @@ class Context:
     options: tuple[tuple[str, str], ...] = ()
     # Keys of the project's configuration files that hold the origin's device.
     configured: frozenset[str] = frozenset()
-    floor: Floor | None = None  # of torch; None where the project names none
+    floors: Mapping[str, Floor] = field(default_factory=dict)  # of torch, by who says so: a folder
 
     @classmethod
     def between(

@@ -32,6 +32,7 @@ NUMBERS = tuple(
         r"device_map\s*=\s*[{\d]",
         r"\.to\(\s*\d",
         r"device\(\s*\d",
+        r"torch\.device\(\s*[\w.]*(?:rank|idx|index|gpu|_id\b|local)",
     )
 )
 COMPARED = re.compile(r"\[(?<=[\w)\]}\"']\[)(?:[^\[\]]|\[[^\[\]]*\])*?(?:[=!<>]=|(?<!-)>|<)")
@@ -64,7 +65,8 @@ def clues(context: Context) -> Clues:
     known = Vocabulary.of(context)
     texts = {*table.strings, *table.attributes, *SIGNS, *LOOKUPS}
     texts |= {f".{name}" for name in table.methods}
-    texts |= {f"{name}{sign}" for name, _ in table.keywords for sign in ("=", " =")}
+    given = {*(name for name, _ in table.keywords), *(option for _, option in table.options)}
+    texts |= {f"{name}{sign}" for name in given for sign in ("=", " =")}
     texts |= {name.partition("*")[0] for name in words.renames if name[3:4] != "*"}
     for setting in context.chip.attributes():
         key, _, value = setting.partition("=")

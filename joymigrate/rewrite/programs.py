@@ -37,10 +37,13 @@ SHELLS = re.compile(r"(?:ba|z|k|da)?sh|source|\.")
 WRAPPERS = frozenset(
     (
         *("sudo", "env", "nohup", "exec", "time", "timeout", "nice", "numactl", "taskset"),
-        *("stdbuf", "xargs", "srun", "mpirun", "mpiexec", "uv", "poetry", "pdm", "run", "command"),
-        *("unbuffer", "xvfb-run", "eval", "conda", "micromamba", "catchsegv"),
+        *("stdbuf", "xargs", "srun", "sbatch", "salloc", "bsub", "mpirun", "mpiexec", "horovodrun"),
+        *("uv", "poetry", "pdm", "run", "command", "unbuffer", "xvfb-run", "eval", "conda"),
+        *("micromamba", "catchsegv", "singularity", "apptainer"),
     )
 )
+STARTED = re.compile(rf"(?:.*/)?(?:{LAUNCHERS.pattern}|{SHELLS.pattern}|[\w.-]+\.(?:py|sh|bash))")
+PYTHON_FILE = re.compile(r"[\w./-]+\.py\b")
 # Modules that start another program, named behind them.
 STARTERS = re.compile(r"torch\.distributed\.(?:launch|run)|accelerate\.commands\.\w+|pdb|coverage"
                       r"|cProfile|debugpy|deepspeed\S*|pytest|fire|kernprof")  # fmt: skip
@@ -132,13 +135,14 @@ class Programs:
         return paths, answer
 
     def _held(self, script: str, command: Command) -> list[str]:
-        """Programs that a script keeps in variables which a command uses: `SCRIPT=a/train.py`."""
+        """Programs that a script keeps in variables of a command: `CMD="python a/train.py"`."""
         names = {each.name for word in command.words for each in word.expansions}
         found = []
         for word in (word for one in self.script(script).commands for word in one.words):
             given = ASSIGNMENT.match(word.value)
-            if given and given[1] in names and word.value.endswith(".py"):
-                found += self.named(script, word.value[given.end() :])[:1]
+            if given and given[1] in names:
+                for path in PYTHON_FILE.findall(word.value[given.end() :]):
+                    found += self.named(script, path)[:1]
         return found
 
     def _of(self, script: str, command: Command, depth: int) -> tuple[list[str], bool | None]:
@@ -148,6 +152,9 @@ class Programs:
         at = 0
         while at < len(words) and passes(words[at].value, not at):
             at += 1
+        if at:  # the values of a wrapper's options stand between: `srun --gres gpu:1 python …`
+            behind = range(at, len(words))
+            at = next((n for n in behind if STARTED.fullmatch(words[n].value)), at)
         if at == len(words):
             return [], False
         first = words[at].value

@@ -45,7 +45,7 @@ from joymigrate.rewrite.module_index import GUARD
 from joymigrate.rewrite.object_files import ObjectFiles
 from joymigrate.rewrite.outside_python import leave_unseen
 from joymigrate.rewrite.packed_files import find_packed
-from joymigrate.rewrite.portable.judge import find_floor
+from joymigrate.rewrite.portable.judge import find_floors
 from joymigrate.rewrite.prefilter import clues
 from joymigrate.rewrite.readers import kernels
 from joymigrate.rewrite.source import SourceText, Unreadable, decode
@@ -100,7 +100,7 @@ def scan(
     if style is Style.AGNOSTIC:
         context = replace(context, configured=keys_naming(told, words.exact_device))
     if style is Style.ACCELERATOR:
-        context = replace(context, floor=find_floor(files, chip_version))
+        context = replace(context, floors=find_floors(files))
     texts, exact = read_python([*files, *dependencies])
     tree = index_of(texts, origin.device)
     named = {f.relative: f for f in files}

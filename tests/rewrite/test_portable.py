@@ -14,6 +14,7 @@ from joymigrate import chips
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite import patches, scan
 from joymigrate.rewrite.portable.table import forms
+from tests.rewrite.projects import look, write
 
 PROGRAM = """\
 import torch
@@ -206,3 +207,20 @@ def test_what_differs_is_not_written_by_default(tmp_path: Path, line: str, reaso
     findings, after = scanned(tmp_path, text)
     assert after == text
     assert any(reason in f"{each.message} {each.reason}" for each in findings)
+
+
+def test_the_nearest_statement_about_torch_decides_not_the_oldest_of_the_project(
+    tmp_path: Path,
+) -> None:
+    text = "import torch\ntorch.cuda.synchronize()\n"
+    files = {
+        "requirements.txt": "torch>=2.6\n",
+        "train.py": text,
+        "old/requirements/base.txt": "torch>=1.13\n",
+        "old/deep/run.py": text,
+    }
+    found = look(write(tmp_path, files), Style.ACCELERATOR)
+    told = {each.path: each for each in found.findings if each.rule != "JM001"}
+    assert told["train.py"].edits
+    assert not told["old/deep/run.py"].edits
+    assert "old/requirements/base.txt:1 allows 1.13" in str(told["old/deep/run.py"].reason)

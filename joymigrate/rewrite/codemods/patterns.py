@@ -230,7 +230,7 @@ def match_call(module: Module, table: Patterns, call: ast.Call) -> Iterator[Find
         rule = table.keywords.get((keyword.arg, value or "")) or table.keywords.get(
             (keyword.arg, "*")
         )
-        if rule is None and value not in ("False", "None"):
+        if rule is None and value not in ("False", "None", "0"):
             rule = table.options.get((module.names.dotted(call.func) or "", keyword.arg))
         advice = attribute_advice(module, keyword.arg, value)
         if rule is None and module.names.dotted(call.func) in table.names:

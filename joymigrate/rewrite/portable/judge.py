@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from joymigrate.chips import relate
 from joymigrate.language import Text
@@ -17,7 +17,7 @@ from joymigrate.rewrite.module import HELPER, Pending
 from joymigrate.rewrite.portable.table import UNKNOWN, floors, version
 
 REQUIREMENTS = re.compile(
-    r"(requirements[\w.-]*\.txt|pyproject\.toml|setup\.(?:py|cfg)|env\w*\.ya?ml)$"
+    r"(requirements[\w./-]*\.txt|pyproject\.toml|setup\.(?:py|cfg)|env\w*\.ya?ml)$"
 )
 
 
@@ -26,12 +26,12 @@ NEEDED = re.compile(
 )
 
 
-def find_floor(files: Iterable[File], asked: str | None) -> Floor | None:
-    """The oldest torch that a project says it supports, and where; None where it says nothing.
+def find_floors(files: Iterable[File]) -> dict[str, Floor]:
+    """The oldest torch that each folder of a project says it supports, and where; `.` is the root.
 
-    `asked` is the version of the chip's package that was asked for: it goes with torch's own.
+    A folder of nothing but requirements speaks for the one above it.
     """
-    found = [Floor(asked, "--chip-version")] if asked else []
+    found: dict[str, list[Floor]] = {}
     for file in files:
         if not REQUIREMENTS.search(file.relative):
             continue
@@ -39,8 +39,27 @@ def find_floor(files: Iterable[File], asked: str | None) -> Floor | None:
         for number, line in enumerate(text.splitlines(), 1):
             named = NEEDED.search(line.split("#")[0])
             if named is not None:
-                found.append(Floor(named[1], f"{file.relative}:{number}"))
-    return min(found, key=lambda each: version(each.version), default=None)
+                folder = PurePosixPath(file.relative).parent
+                folder = folder.parent if folder.name == "requirements" else folder
+                floor = Floor(named[1], f"{file.relative}:{number}")
+                found.setdefault(folder.as_posix(), []).append(floor)
+    return {folder: min(several, key=age) for folder, several in found.items()}
+
+
+def age(floor: Floor) -> tuple[int, ...]:
+    """A floor's version, to be compared."""
+    return version(floor.version)
+
+
+def floor_of(context: Context, path: str) -> Floor | None:
+    """The oldest torch that must run a file: what the nearest folder above it says.
+
+    The version of the chip's package that was asked for goes with torch's own.
+    """
+    above = (at.as_posix() for at in PurePosixPath(path).parents)
+    near = next((context.floors[at] for at in above if at in context.floors), None)
+    asked = Floor(context.version, "--chip-version") if context.version else None
+    return min(filter(None, (asked, near)), key=age, default=None)
 
 
 def judge_all(items: Iterable[Finding | Pending], context: Context) -> list[Finding | Pending]:
@@ -52,11 +71,11 @@ def judge_all(items: Iterable[Finding | Pending], context: Context) -> list[Find
     return [
         replace(
             each,
-            yes=judge(each.yes, words, context.floor),
-            no=judge(each.no, words, context.floor),
+            yes=judge(each.yes, words, floor_of(context, each.yes.path)),
+            no=judge(each.no, words, floor_of(context, each.no.path)),
         )
         if isinstance(each, Pending)
-        else judge(each, words, context.floor)
+        else judge(each, words, floor_of(context, each.path))
         for each in items
     ]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 from dataclasses import dataclass, replace
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
+from joymigrate.rewrite.codemods.integer_devices import is_number
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.portable.table import PortableForm, forms, unknown
 from joymigrate.rewrite.portable.words import kind, stands_free, there, torch_at
@@ -111,16 +111,6 @@ def root_of(node: ast.expr) -> ast.expr:
     while isinstance(node, ast.Attribute):
         node = node.value
     return node
-
-
-def is_number(node: ast.expr) -> bool:
-    """Whether an expression is a card's number by its value or its name."""
-    if isinstance(node, ast.Constant):
-        return type(node.value) is int
-    name = getattr(node, "attr", getattr(node, "id", ""))
-    return bool(re.search(r"rank|idx|index|gpu|^i$|_id$|^local", name)) or isinstance(
-        node, ast.BinOp
-    )
 
 
 def is_seeded_beside(module: Module, call: ast.Call) -> bool:

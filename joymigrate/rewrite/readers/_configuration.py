@@ -177,7 +177,8 @@ class TreeWalk:
         for item in node.items:
             if isinstance(item, ScalarNode) and self.assignment(item):
                 continue
-            self.node(item, "" if isinstance(item, ScalarNode) and COMMANDS.fullmatch(key) else key)
+            plain = isinstance(item, ScalarNode) and not (item.block or " " in item.value)
+            self.node(item, "" if plain and COMMANDS.fullmatch(key) else key)
         words = [
             each.word for each in node.items if isinstance(each, ScalarNode) and not each.block
         ]
@@ -324,12 +325,21 @@ class TreeWalk:
             self.sites.add("JM190", *span, after, tier=Tier.UNSAFE, reason=reason)
 
     def launch_setting(self, node: ScalarNode, key: str) -> None:
-        """Settings of container runtimes and of accelerate."""
-        if key not in (*RUNTIMES, "distributed_type"):
+        """Settings of container runtimes, of schedulers and of accelerate."""
+        if key not in (*RUNTIMES, "distributed_type", "gres", "gpus"):
             return
         ours, theirs = _launch.settings(self.sites)
         runtime = ours.get("runtime")
-        if key in RUNTIMES:
+        if key == "gres":  # `gres: gpu:4`, as an option of the scheduler
+            span = node.word.span(0, len(node.value))
+            if span is not None:
+                _launch.gres(self.sites, span[0], f"--gres={node.value}", len("--gres="))
+        elif key == "gpus":  # `gpus: all` of a compose file; a number is a program's own
+            if f"--{key} {node.value}" == ours.get("docker"):
+                to = theirs.get("docker") or "unknown"
+                reason = Text("on the other platform: {to}", to=to)
+                self.sites.add("JM190", node.start, node.end, reason=reason)
+        elif key in RUNTIMES:
             if runtime and node.value == runtime:
                 other = theirs.get("runtime") or "otherwise"
                 reason = Text("the runtime there is called {other}", other=other)

@@ -19,6 +19,9 @@ BATCH = frozenset(("srun", "sbatch", "salloc"))
 DIRECTIVE = re.compile(r"#(?:SBATCH|PBS|BSUB|\$|MSUB|FLUX:)\s")
 GRES = re.compile(r"--gres(?:=|\s+)(?P<name>[A-Za-z_]\w*)(?P<rest>(?::[\w.()-]+)*)")
 CARDS = re.compile(r"--gpus(?:-per-(?:node|task|socket)|-bind|-freq)?(?:[=\s]|$)|-G(?:[=\s]|$)")
+# Cards in the lists of PBS (`select=1:ngpus=4`, `nodes=1:gpus=2`) and in LSF's option.
+COUNTED = re.compile(r"(?<=[\s:,])n?gpus(?==)|(?<=\s)-gpu(?=\s)")
+BY_SITE = "how the scheduler names the target's cards is up to the site"
 RULE = "JM190"
 
 
@@ -203,7 +206,7 @@ def cards_reason(sites: Sites) -> str:
     """What to do about an option that counts cards of one kind."""
     name = settings(sites)[1].get("gres")
     if not name:
-        return "how the scheduler names the target's cards is up to the site"
+        return BY_SITE
     return Text("counts one kind of card; as a generic resource: --gres={name}:N", name=name)
 
 
@@ -225,9 +228,8 @@ def gres(sites: Sites, start: int, text: str, before: int) -> None:
             RULE, first, last, reason=Text("the target's cards are asked for as {to}:N", to=to)
         )
         return
-    reason = "how the scheduler names the target's cards is up to the site"
     end = first + len(match["name"])
-    sites.add(RULE, first, end, to, tier=Tier.UNSAFE, reason=reason)
+    sites.add(RULE, first, end, to, tier=Tier.UNSAFE, reason=BY_SITE)
 
 
 def directive(sites: Sites, start: int, end: int) -> None:
@@ -240,6 +242,8 @@ def directive(sites: Sites, start: int, end: int) -> None:
             first = start + match.start()
             last = first + len(match.group().rstrip("= "))
             sites.add(RULE, first, last, reason=cards_reason(sites))
+    for match in COUNTED.finditer(text) if settings(sites)[0].get("gres") else ():
+        sites.add(RULE, start + match.start(), start + match.end(), reason=BY_SITE)
 
 
 def modules(sites: Sites, command: Command) -> None:

@@ -313,6 +313,8 @@ def find_mentions(context: Context, names: Iterable[str]) -> dict[str, tuple[str
     words = {origin.device, origin.backend, origin.name, *names}
     words |= {str(origin.launch[key]) for key in ("runtime", "resource") if origin.launch.get(key)}
     words |= {str(image).partition("/")[0] for image in origin.launch.get("images") or ()}
+    words |= {str(origin.launch.get("docker") or "").partition(" ")[0].strip("-")}
+    words |= {"gres"} if origin.launch.get("gres") else set()
     if origin.origin:
         settings = (name.split("=") for name in context.chip.attributes())
         words |= {key if value == "True" else value for key, value in settings}
