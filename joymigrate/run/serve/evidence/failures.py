@@ -85,42 +85,12 @@ BAD_SHARE = 0.2  # of replacement characters
 BAD_LENGTH = 20  # characters before that share is judged
 
 
-class Garbage:
-    """Watches the pieces of one text for output that models seldom mean."""
-
-    __slots__ = ("bad", "bangs", "last", "length", "repeats")
-
-    def __init__(self) -> None:
-        self.last = ""
-        self.repeats = self.bangs = self.bad = self.length = 0
-
-    def add(self, piece: str) -> bool:
-        """Take the next piece; True once the text is garbage."""
-        self.length += len(piece)
-        if piece == self.last:
-            self.repeats += 1
-            if self.repeats >= REPEATS and piece.strip(RULERS):
-                return True
-        else:
-            self.last, self.repeats = piece, 1
-        if piece[0] == "!" and not piece.strip("!"):
-            self.bangs += len(piece)
-            if self.bangs >= BANGS:
-                return True
-        else:
-            self.bangs = 0
-        if "\ufffd" in piece:
-            self.bad += piece.count("\ufffd")
-            return self.bad >= BAD_SHARE * self.length and self.length >= BAD_LENGTH
-        return False
-
-
 TAIL = 480  # a loop runs to the end of the text: its last characters show it
 PERIODS = range(1, 13)
 
 
 def is_garbage(text: str) -> bool:
-    """Whether a whole text is garbage: the same judgement without its pieces."""
+    """Whether a text is output that models seldom mean."""
     if "!" * BANGS in text:
         return True
     bad = text.count("\ufffd")

@@ -14,55 +14,80 @@ from dataclasses import replace
 from typing import Any
 
 from joymigrate.run.serve.evidence.accounts import AnswerFigures
+from joymigrate.run.serve.evidence.answers import BackendReply
 from joymigrate.run.serve.gateway import whole_answers
 from joymigrate.run.serve.gateway.calls import GatewayCall
+from joymigrate.run.serve.gateway.reader import COUNTS, AnswerReader, ReadChoice, count_of
 from joymigrate.run.serve.web import forms
 
 ROUNDING = 1e-4  # a log probability may be above zero by so much
 
 
-def account_of(
-    parsed: dict[str, Any], call: GatewayCall, calls: Sequence[tuple[Any, Any]] = ()
-) -> AnswerFigures:
-    """What a whole answer with these tool calls says; for a stream see `join_events`."""
+def reply_of(
+    read: AnswerReader,
+    seconds: float,
+    first_byte_seconds: float | None = None,
+    gap_seconds: float | None = None,
+    call: GatewayCall | None = None,
+    *,
+    odd: bool = False,
+) -> BackendReply:
+    """An answer as answers are compared; with what it says beside its text where a `call` asked for
+    it so that it is compared with another one."""
+    main, whole = read.main, read.first or {}
+    return BackendReply(
+        200,
+        read.words,
+        main.finish,
+        seconds,
+        first_byte_seconds,
+        gap_seconds,
+        scores=whole_answers.scores_of(whole) if call is not None else (),
+        places=whole_answers.places_of(whole) if call is not None else (),
+        odd=odd,
+        thoughts=len(main.thoughts),
+        account=account_of(read, call) if call is not None else None,
+    )
+
+
+def account_of(read: AnswerReader, call: GatewayCall) -> AnswerFigures:
+    """What an answer says beside its text; of a stream all events must be kept."""
     body = call.asked
-    asked, model = body.get("model"), parsed.get("model")
+    named = {name: value for event in read.events for name, value in event.items() if value}
+    asked, model = body.get("model"), named.get("model")
     account = AnswerFigures(
         asked_model=asked if isinstance(asked, str) else None,
         model=model if isinstance(model, str) and model else None,
-        vectors=vectors_of(parsed),
+        vectors=vectors_of(named),
     )
     if not call.strict:
         return account
-    prompt, generated = tokens_of(parsed) if asks_counts(body) else (-1, -1)
-    text = whole_answers.text_of(parsed)
-    echoed = echoed_in(text, body)
-    choices = [one for one in parsed.get("choices") or () if isinstance(one, dict)]
-    found = {name for name in ("id", "object", "model") if is_word(parsed.get(name))}
-    found |= {"created"} if is_count(parsed.get("created")) else set()
-    found |= {"usage"} if prompt > 0 and generated >= bool(text[echoed:]) else set()
+    prompt, generated = tokens_of(read.usage) if asks_counts(body) else (-1, -1)
+    choices, main = read.said, read.main
+    echoed = echoed_in(main.text, body)
+    found = {name for name in ("id", "object", "model") if is_word(named.get(name))}
+    found |= {"created"} if any(is_count(event.get("created")) for event in read.events) else set()
+    found |= {"usage"} if prompt > 0 and generated >= bool(main.text[echoed:]) else set()
     found |= {"echo"} if echoed else set()
+    ids = [choice.call_ids for choice in choices]
     for name, sound in (
-        ("role", call.chat and all(map(is_the_assistants, choices))),
-        ("index", [one.get("index") for one in choices] == list(range(len(choices)))),
+        ("role", call.chat and all(choice.role == "assistant" for choice in choices)),
+        ("index", [choice.index for choice in choices] == list(range(len(choices)))),
         ("logprobs", asks_logprobs(body) and all(map(is_sound, map(score_tokens, choices)))),
         ("top_logprobs", asks_top(body) and all(map(has_likeliest, choices))),
-        ("call_ids", has_call_ids(choices)),
-        ("reasoning", bool(whole_answers.thoughts_of(parsed))),
-        ("wishes", bool(choices) and whole_answers.obeys(parsed, calls, call)),
+        ("call_ids", any(ids) and all(map(are_names, ids))),
+        ("reasoning", bool(main.thoughts)),
+        ("wishes", whole_answers.obeys(read, call)),
     ):
         if sound and choices:
             found.add(name)
+    pairs = score_tokens(main) if "logprobs" in found else ()
     return replace(
         account,
         fields=frozenset(found),
         prompt_tokens=prompt,
         answer_tokens=generated,
-        logprobs=tuple(
-            (token, value) for token, value in score_tokens(choices[0]) if value is not None
-        )
-        if "logprobs" in found
-        else (),
+        logprobs=tuple((token, value) for token, value in pairs if value is not None),
         echoed=echoed,
     )
 
@@ -71,54 +96,6 @@ def echoed_in(text: str, body: Mapping[str, Any]) -> int:
     """Characters of the prompt at the beginning of a text, where it was to be repeated."""
     prompt = body.get("prompt") if body.get("echo") is True else None
     return len(prompt) if isinstance(prompt, str) and text.startswith(prompt) else 0
-
-
-def join_events(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The events of a chat or completion stream as the whole answer that they make."""
-    answer: dict[str, Any] = {}
-    choices: dict[int, dict[str, Any]] = {}
-    for event in events:
-        said = {name: value for name, value in event.items() if value and name != "choices"}
-        if isinstance(said.get("usage"), dict):
-            said["usage"] = {**answer.get("usage", {}), **said["usage"]}
-        answer |= said
-        for piece in event.get("choices") or ():
-            index = piece.get("index") or 0
-            choice = choices.setdefault(index, {"index": piece.get("index")})
-            choice["finish_reason"] = piece.get("finish_reason") or choice.get("finish_reason")
-            if isinstance(piece.get("delta"), dict):
-                join(choice.setdefault("message", {}), piece["delta"])
-            elif isinstance(piece.get("text"), str):
-                choice["text"] = choice.get("text", "") + piece["text"]
-            if isinstance(piece.get("logprobs"), dict):
-                join(choice.setdefault("logprobs", {}), piece["logprobs"])
-    answer["choices"] = [choices[index] for index in sorted(choices)]
-    return answer
-
-
-def join(whole_one: dict[str, Any], piece: Mapping[str, Any]) -> None:
-    """Put a piece behind what came before: lists and texts grow, a role stays."""
-    for name, value in piece.items():
-        before = whole_one.get(name)
-        if name == "tool_calls":
-            calls = whole_one.setdefault(name, [])
-            for call in value if isinstance(value, list) else ():
-                if isinstance(call, dict) and (call.get("id") or is_new(call, calls)):
-                    calls.append(call)  # later pieces of a call bring arguments alone
-        elif isinstance(before, list) and isinstance(value, list):
-            whole_one[name] = [*before, *value]
-        elif isinstance(before, str) and isinstance(value, str) and name != "role":
-            whole_one[name] = f"{before}{value}"
-        elif value is not None:
-            whole_one[name] = value
-
-
-def is_new(call: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a piece without an identifier begins a call; an API without
-    places means the last one."""
-    return call.get("index") != forms.LAST and all(
-        call.get("index") != one.get("index") for one in before
-    )
 
 
 def is_word(value: Any) -> bool:
@@ -131,19 +108,10 @@ def is_count(value: Any) -> bool:
     return type(value) in (int, float) and value >= 0
 
 
-def is_the_assistants(choice: Mapping[str, Any]) -> bool:
-    """Whether a chat's choice says so."""
-    message = choice.get("message")
-    return isinstance(message, dict) and message.get("role") == "assistant"
-
-
-def tokens_of(parsed: Mapping[str, Any]) -> tuple[int, int]:
+def tokens_of(usage: Mapping[str, Any] | None) -> tuple[int, int]:
     """Counted tokens of prompt and answer; -1 where they are not said or do not add up."""
-    usage = parsed.get("usage")
-    prompt, generated, total = (
-        whole_answers.count_of(usage, name) for name in whole_answers.COUNTS
-    )
-    if isinstance(usage, dict) and "total_tokens" not in usage:  # not every API says it
+    prompt, generated, total = (count_of(usage, name) for name in COUNTS)
+    if usage is not None and "total_tokens" not in usage:  # not every API says it
         total = (prompt or 0) + (generated or 0)
     if prompt is None or generated is None or total != prompt + generated:
         return -1, -1
@@ -170,19 +138,19 @@ def asks_top(body: Mapping[str, Any]) -> bool:
     return type(asked) is int and asked > 0
 
 
-def score_tokens(choice: Mapping[str, Any]) -> list[tuple[str, float | None]]:
+def score_tokens(choice: ReadChoice) -> list[tuple[str, float | None]]:
     """Tokens of a choice with their log probabilities; the echoed prompt's first has none."""
-    said = choice.get("logprobs")
-    if not isinstance(said, dict):
-        return []
-    content = said.get("content")
-    if isinstance(content, list):
-        rows = [one if isinstance(one, dict) else {} for one in content]
-        return [(str(one.get("token")), one.get("logprob")) for one in rows]
-    tokens, values = said.get("tokens"), said.get("token_logprobs")
-    if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values):
-        return []
-    return [(str(token), value) for token, value in zip(tokens, values, strict=True)]
+    found: list[tuple[str, float | None]] = []
+    for said in choice.logprobs:
+        content, tokens, values = (
+            said.get(name) for name in ("content", "tokens", "token_logprobs")
+        )
+        if isinstance(content, list):
+            rows = map(forms.mapping, content)
+            found += [(str(one.get("token")), one.get("logprob")) for one in rows]
+        elif isinstance(tokens, list) and isinstance(values, list) and len(tokens) == len(values):
+            found += [(str(token), value) for token, value in zip(tokens, values, strict=True)]
+    return found
 
 
 def is_sound(pairs: Sequence[tuple[str, float | None]]) -> bool:
@@ -196,28 +164,20 @@ def is_logprob(value: Any) -> bool:
     return type(value) in (int, float) and value <= ROUNDING
 
 
-def has_likeliest(choice: Mapping[str, Any]) -> bool:
+def has_likeliest(choice: ReadChoice) -> bool:
     """Whether each token of a choice comes with the likeliest ones."""
-    said = choice.get("logprobs")
-    said = said if isinstance(said, dict) else {}
-    content, tops = said.get("content"), said.get("top_logprobs")
-    if isinstance(content, list):
-        tops = [one.get("top_logprobs") for one in content if isinstance(one, dict)]
-    return isinstance(tops, list) and bool(tops) and all(tops[tops[0] is None :])
+    tops: list[Any] = []
+    for said in choice.logprobs:
+        content, listed = said.get("content"), said.get("top_logprobs")
+        if isinstance(content, list):
+            listed = [one.get("top_logprobs") for one in forms.rows_in(content)]
+        tops += listed if isinstance(listed, list) else ()
+    return bool(tops) and all(tops[tops[0] is None :])
 
 
-def has_call_ids(choices: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether there are tool calls, and each of a choice has an identifier of its own."""
-    found = False
-    for choice in choices:
-        message = choice.get("message")
-        calls = message.get("tool_calls") if isinstance(message, dict) else None
-        listed = calls if isinstance(calls, list) else ()
-        ids = [one.get("id") for one in listed if isinstance(one, dict)]
-        if not all(map(is_word, ids)) or len(set(ids)) != len(ids):
-            return False
-        found = found or bool(ids)
-    return found
+def are_names(ids: Sequence[Any]) -> bool:
+    """Whether all tool calls of a choice have an identifier of their own."""
+    return all(map(is_word, ids)) and len(set(ids)) == len(ids)
 
 
 def vectors_of(parsed: Mapping[str, Any]) -> tuple[tuple[float, ...], ...]:

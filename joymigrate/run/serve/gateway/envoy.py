@@ -192,8 +192,8 @@ class EnvoyExchange:
         if call.api.form is None or len(self.answer) > ANSWER_BYTES:
             attempt.no_evidence("unjudged")
         elif stream is None:
-            parsed = relay.read_whole(call, attempt, self.answer, self.answered)
-            if not relay.take_whole(call, attempt, parsed):
+            read = relay.read_whole(call, attempt, self.answer, self.answered)
+            if not relay.take_whole(call, attempt, read):
                 relay.observe(call, attempt, {EMPTY: True})
         elif failure := stream.end():
             raise BackendFailure(failure)

@@ -10,13 +10,11 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
 
 import orjson
 from aiohttp import web
 
-from joymigrate.run.serve.evidence.answers import BackendReply, observe
+from joymigrate.run.serve.evidence.answers import observe
 from joymigrate.run.serve.evidence.events import PRIMARY, SECOND, Observed
 from joymigrate.run.serve.evidence.failures import (
     CONTENT_TYPE,
@@ -33,11 +31,13 @@ from joymigrate.run.serve.evidence.failures import (
     of_status,
 )
 from joymigrate.run.serve.gateway import whole_answers
+from joymigrate.run.serve.gateway.account import reply_of
 from joymigrate.run.serve.gateway.attempt import Report, UpstreamAttempt
 from joymigrate.run.serve.gateway.backend import ENGINE, HttpAnswer, is_ping
 from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.gateway.clock import tell_time
 from joymigrate.run.serve.gateway.meters import GatewayMeters, UpstreamMeters
+from joymigrate.run.serve.gateway.reader import AnswerReader
 from joymigrate.run.serve.gateway.relay_parts import (
     GONE,
     RETRY,
@@ -238,12 +238,10 @@ class Relay:
         """False for a stream with too few choices, whole tool calls that no program could follow,
         or a text against the request's wishes, where only the standby's are so. The client has it
         already."""
-        odd = "fewer choices" if call.strict and len(stream.opened) < call.choices else None
-        if stream.functions and stream.finish[:1] and stream.finish[0] in whole_answers.CALLED:
-            odd = odd or whole_answers.odd_calls(stream.functions, call)
+        odd = whole_answers.find_odd_calls(stream, call)
         if call.strict:
-            counted = stream.tokens if stream.usage else 0
-            odd = odd or whole_answers.disobedience("".join(stream.pieces), counted, call)
+            few = len(stream.said) < call.choices
+            odd = ("fewer choices" if few else odd) or whole_answers.find_disobedience(stream, call)
             odd = odd or (None if stream.done or stream.form.last else "no [DONE]")
         try:
             if odd:
@@ -290,45 +288,36 @@ class Relay:
             body=body,
             headers=passed_on(answer.headers, attempt.meters.name),
         )
-        parsed = self.read_whole(call, attempt, body, answer.headers)
-        if not self.take_whole(call, attempt, parsed):
+        read = self.read_whole(call, attempt, body, answer.headers)
+        if not self.take_whole(call, attempt, read):
             return RefusedAttempt(EMPTY, reply, attempt)
         self.settle(call, "ok")
         return reply
 
     def read_whole(
         self, call: GatewayCall, attempt: UpstreamAttempt, body: bytes, headers: Mapping[str, str]
-    ) -> dict[str, Any]:
+    ) -> AnswerReader:
         """An answer in one piece, judged; raises `BackendFailure`."""
-        parsed = (
-            whole_answers.judge(whole_answers.json_part(body, headers), call)
-            if call.method == "POST"
-            else {}
-        )
-        if call.strict and parsed.get("choices"):
-            odd = whole_answers.oddity(parsed, call) or whole_answers.find_disobedience(
-                parsed, call
-            )
+        if call.method != "POST":
+            return AnswerReader()
+        read = whole_answers.judge(whole_answers.json_part(body, headers), call)
+        if call.strict and read.choices:
+            odd = whole_answers.oddity(read, call) or whole_answers.find_disobedience(read, call)
             if odd:
                 self.allow(attempt, ODD, odd)
-        return parsed
+        return read
 
-    def take_whole(
-        self, call: GatewayCall, attempt: UpstreamAttempt, parsed: dict[str, Any]
-    ) -> bool:
+    def take_whole(self, call: GatewayCall, attempt: UpstreamAttempt, read: AnswerReader) -> bool:
         """Count a sound answer and tell of it; False for one without a word, which a witness has
         to judge."""
-        if call.wants_words and whole_answers.is_silent(parsed):
+        if call.wants_words and not read.spoke:
             attempt.refused()
             return False
         if call.api.form is None:
             attempt.no_evidence("unjudged")  # nobody here knows what a right answer is
-        call.counted = partial(whole_answers.usage_of, parsed)
-        attempt.ok(*whole_answers.usage_of(parsed))
-        thoughts = len(whole_answers.thoughts_of(parsed))
-        words, finish = whole_answers.words_of(parsed), whole_answers.finish_of(parsed)
-        tokens = whole_answers.usage_of(parsed)[0]
-        self.tell(call, attempt, words, finish, tokens, thoughts=thoughts)
+        call.counted = read.usage_so_far
+        attempt.ok(*read.usage_so_far())
+        self.tell(call, attempt, read)
         return True
 
     async def raw(
@@ -432,13 +421,7 @@ class Relay:
         self, call: GatewayCall, attempt: UpstreamAttempt, stream: RelayedStream
     ) -> None:
         """Count a stream that came to its end, and tell of it."""
-        finish = stream.finish[0] if stream.finish else None
-        thoughts, comparable = stream.thoughts, not stream.tools
-        text = thoughts + "".join(stream.pieces)
-        self.tell(
-            call, attempt, text, finish, stream.tokens, comparable=comparable,
-            thoughts=len(thoughts),
-        )  # fmt: skip
+        self.tell(call, attempt, stream)
         if call.api.form is None:
             attempt.no_evidence("unjudged")
         if self.is_sound(call, attempt, stream):
@@ -447,32 +430,15 @@ class Relay:
             attempt.answer = None  # its end is read by the caller
             attempt.failed(ODD)
 
-    def tell(
-        self,
-        call: GatewayCall,
-        attempt: UpstreamAttempt,
-        text: str,
-        finish: str | None,
-        tokens: int,
-        *,
-        comparable: bool = True,
-        thoughts: int = 0,
-    ) -> None:
+    def tell(self, call: GatewayCall, attempt: UpstreamAttempt, read: AnswerReader) -> None:
         """Hand a good answer to the shadow, which works later and elsewhere, and what can be seen
         of it to the experiment, where it came from the arm that was drawn."""
         first = attempt.first - attempt.started if attempt.first else None
-        said = BackendReply(
-            200, text, finish, time.perf_counter() - attempt.started, first, thoughts=thoughts
-        )
-        seen = observe(said, tokens, wants_json=comparable and asks_for_json(call))
-        self.observe(call, attempt, seen)
+        said = reply_of(read, time.perf_counter() - attempt.started, first)
+        wants_json = not read.tools and asks_for_json(call)
+        self.observe(call, attempt, observe(said, read.tokens, wants_json=wants_json))
         if self.heard is not None and call.method == "POST":
-            now = time.perf_counter()
-            first = attempt.first - call.started if attempt.first else None
-            seconds = now - attempt.started
-            self.heard(
-                call, Heard(attempt.upstream, text, finish, seconds, first, comparable, thoughts)
-            )
+            self.heard(call, Heard(attempt.upstream, said, read.followed))
 
     def observe(
         self, call: GatewayCall, attempt: UpstreamAttempt, seen: Mapping[str, bool | float]

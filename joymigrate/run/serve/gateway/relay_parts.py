@@ -8,10 +8,8 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from joymigrate.run.serve.evidence.failures import (
-    TOTAL,
-    BackendFailure,
-)
+from joymigrate.run.serve.evidence.answers import BackendReply
+from joymigrate.run.serve.evidence.failures import TOTAL, BackendFailure
 from joymigrate.run.serve.gateway.attempt import UpstreamAttempt
 from joymigrate.run.serve.gateway.backend import HttpAnswer
 from joymigrate.run.serve.gateway.calls import GatewayCall
@@ -32,12 +30,8 @@ class Heard:
     """What the client was told, for the shadow to compare with."""
 
     upstream: Upstream
-    text: str
-    finish: str | None
-    seconds: float
-    first_byte_seconds: float | None
-    comparable: bool = True  # the text is all that was said
-    thoughts: int = 0  # characters at its beginning that are reasoning
+    said: BackendReply
+    comparable: bool = True  # the words are all that was said
 
 
 @dataclass(slots=True)

@@ -12,13 +12,14 @@ the first way only, each behind its own ids. Tool calls go on where their argume
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from dataclasses import asdict, replace
+from typing import Any
 
 import orjson
 
 from joymigrate.run.serve.gateway.calls import GatewayCall
-from joymigrate.run.serve.gateway.stream import Other, RelayedStream, StreamedToolCall
+from joymigrate.run.serve.gateway.reader import ReadChoice
+from joymigrate.run.serve.gateway.stream import RelayedStream
 
 CONTENT = "content"
 KEPT = ("id", "created", "model", "system_fingerprint")
@@ -60,67 +61,30 @@ class Diverged(Exception):
     """The other backend says something else than what the client already has."""
 
 
-@dataclass(slots=True)
-class Sent:
-    """What the client has received: the head of its events, text by channel, token ids."""
+class Continuation:
+    """How to go on behind what was `sent`: what to ask, and how the answer's events become the
+    client's."""
 
-    head: dict[str, Any] = field(default_factory=dict)
-    text: dict[str, str] = field(default_factory=dict)
-    ids: list[int] = field(default_factory=list)
-    prompts: dict[int, list[int]] = field(default_factory=dict)  # ids of the prompt, by choice
-    calls: dict[int, list[StreamedToolCall]] = field(default_factory=dict)  # tool calls, by choice
-    all_ids: list[int] = field(default_factory=list)  # with those that have no text yet
-    ours: bool = False  # an engine of joymigrate said it
-    others: dict[int, Other] = field(default_factory=dict)  # the choices behind the first
-    opened: set[int] = field(default_factory=lambda: {0})  # choices of which anything was seen
-    ended: set[int] = field(default_factory=set)  # choices that said why they end
+    way = ""
+    path: str | None = None
+    body: bytes | None = None
+    needs: str | None = None  # a header without which the answer is to something else
+    exhausted = False  # every token was sent: only the end is missing
 
-    @classmethod
-    def of(cls, stream: RelayedStream) -> Sent:
-        """What a broken stream delivered before it broke.
-
-        Ids that came without text stand for a character that is not complete yet: they are not
-        counted as sent, the other backend generates them again.
-        """
-        spoken = [count for count, has_text in stream.ids_text if has_text]
-        sent = cls(
-            head={key: stream.first[key] for key in (*KEPT, "object") if key in stream.first}
-            if stream.first
-            else {},
-            ids=stream.ids[: spoken[-1]] if spoken else [],
-            prompts=dict(stream.prompts),
-            calls=stream.calls or {},
-            all_ids=list(stream.ids),
-            ours=stream.ours,
-            others=stream.others,
-            opened=stream.opened | ({0} if stream.pieces else set()),
-            ended=stream.ended,
-        )
-        if sent.calls:
-            sent.opened |= sent.calls.keys()
-        for channel, pieces in {CONTENT: stream.pieces, **stream.channels}.items():
-            sent.text[channel] = "".join(pieces)
-        return sent
-
-    @property
-    def prompt_ids(self) -> list[int] | None:
-        """The ids of the first choice's prompt."""
-        return self.prompts.get(0)
-
-
-class Continuation(Protocol):
-    """How to go on: what to ask, and how the answer's events become the client's."""
-
-    way: str
-    path: str | None
-    body: bytes | None
-    sent: Sent
-    exhausted: bool  # every token was sent: only the end is missing
-    wrote: bool  # something of it went to the client
-    needs: str | None  # a header without which the answer is to something else
+    def __init__(self, call: GatewayCall, sent: RelayedStream) -> None:
+        self.chat = call.chat
+        self.sent = sent
+        self.wrote = False  # something of it went to the client
+        self.head = head_of(sent)
 
     def convert(self, event: dict[str, Any]) -> dict[str, Any] | None:
         """The event for the client, None when it has that already; raises `Diverged`."""
+        raise NotImplementedError
+
+
+def head_of(sent: RelayedStream, *more: str) -> dict[str, Any]:
+    """What all events of a stream say alike."""
+    return {key: (sent.first or {})[key] for key in (*KEPT, *more) if key in (sent.first or {})}
 
 
 def obstacle(call: GatewayCall, stream: RelayedStream) -> str | None:
@@ -128,12 +92,12 @@ def obstacle(call: GatewayCall, stream: RelayedStream) -> str | None:
     body = call.parsed
     if not call.api.resumes or body is None:
         return "only chat and completion streams can be resumed"
-    if stream.calls is None:
+    if not stream.followed:
         return "a tool call had begun, in a form that cannot be followed"
     several = call.choices
     if stream.highest >= several or (body.get("best_of") or several) != several:
         return "it has more choices than were asked for"
-    if carries_more(body) and several == 1 and not (stream.ids and stream.prompt_ids):
+    if carries_more(body) and several == 1 and not (stream.main.ids and stream.main.prompt_ids):
         return "it carries log probabilities or its prompt"
     return None
 
@@ -143,25 +107,26 @@ def carries_more(body: Mapping[str, Any]) -> bool:
     return bool(body.get("logprobs") or body.get("echo") or body.get("prompt_logprobs") is not None)
 
 
-def continuations(call: GatewayCall, sent: Sent, *, resumes: bool = False) -> list[Continuation]:
+def continuations(
+    call: GatewayCall, sent: RelayedStream, *, resumes: bool = False
+) -> list[Continuation]:
     """The exact ways to go on behind what was sent, the better one first; `resumes`: the other
     backend is an engine of joymigrate."""
-    body = call.parsed or {}
+    body, main = call.parsed or {}, sent.main
     ways: list[Continuation] = []
-    several = call.choices
-    if several > 1:
-        exact = resumes and sent.prompts and set(sent.text) == {CONTENT}
-        return (
-            [ByResume(call, sent, several)] if exact and (sent.ours or not is_seeded(body)) else []
-        )
-    known = bool(sent.prompt_ids) and list(sent.text) == [CONTENT]
+    same_draws = sent.ours or not is_seeded(body)
+    spoken = not any(choice.channels for choice in sent.choices.values())
+    if call.choices > 1:
+        known = spoken and any(choice.prompt_ids is not None for choice in sent.choices.values())
+        return [ByResume(call, sent)] if resumes and known and same_draws else []
+    known = spoken and bool(main.prompt_ids)
     if sent.ended:  # only the usage is missing
         return [ByResume(call, sent)] if resumes and known and sent.ours else []
-    if resumes and known and sent.all_ids and (sent.ours or not is_seeded(body)):
+    if resumes and known and main.ids and same_draws:
         ways.append(ByResume(call, sent))
     # A client that has ids of half a character would get them twice.
-    whole = sent.ids == sent.all_ids or not body.get("return_token_ids")
-    if known and sent.ids and whole and hindering_field(body) is None:
+    whole = main.shown == len(main.ids) or not body.get("return_token_ids")
+    if known and main.shown and whole and hindering_field(body) is None:
         ways.append(ByIds(call, sent))
     return ways if carries_more(body) else [*ways, ByReplay(call, sent)]
 
@@ -199,63 +164,55 @@ def keeps_no_option(options: Any) -> bool:
     )
 
 
-class ByResume:
+class ByResume(Continuation):
     """Hand an engine of joymigrate the request and what came of it; it goes on from there."""
 
     way = "resume"
-    path: str | None = None
-    exhausted = False
-    needs: str | None = RESUMED
+    needs = RESUMED
 
-    def __init__(self, call: GatewayCall, sent: Sent, choices: int = 1) -> None:
-        self.sent = sent
-        self.wrote = False
-        first: dict[str, Any] = {"output_ids": sent.all_ids, "text": sent.text.get(CONTENT, "")}
-        said = {0: first} | {
-            index: {"output_ids": other.ids, "text": "".join(other.pieces)}
-            for index, other in sent.others.items()
-        }
-        for index, calls in sent.calls.items():
-            said[index]["tool_calls"] = [asdict(one) for one in calls]
-        told: dict[str, Any] = {"prompt_ids": sent.prompt_ids, **first}
-        if choices > 1:
-            rows = [said[index] if index in sent.opened else None for index in range(choices)]
-            each = choices // call.prompts
-            known = {index // each: ids for index, ids in sent.prompts.items()}
+    def __init__(self, call: GatewayCall, sent: RelayedStream) -> None:
+        super().__init__(call, sent)
+        told: dict[str, Any] = {"prompt_ids": sent.main.prompt_ids, **said_by(sent.main)}
+        if call.choices > 1:
+            said = {index: said_by(one) for index, one in sent.choices.items() if one.opened}
+            rows = [said.get(place) for place in range(call.choices)]
+            each = call.choices // call.prompts
+            known = {place // each: choice.prompt_ids for place, choice in sent.choices.items()
+                     if choice.prompt_ids is not None}  # fmt: skip
             prompts = [known.get(place) for place in range(call.prompts)]
             told = {"prompts": prompts, "choices": rows}
-        body = {**(call.parsed or {}), "resume": told, "return_token_ids": True}
-        self.body: bytes | None = orjson.dumps(body)
+        self.body = orjson.dumps({**(call.parsed or {}), "resume": told, "return_token_ids": True})
 
     def convert(self, event: dict[str, Any]) -> dict[str, Any] | None:
         choices = event.get("choices")
         if choices and choices[0].get("index") in self.sent.ended:
             return None  # the client knows that this choice has ended
-        return {**event, **{key: self.sent.head[key] for key in KEPT if key in self.sent.head}}
+        return {**event, **self.head}
 
 
-class ByReplay:
+def said_by(choice: ReadChoice) -> dict[str, Any]:
+    """What an engine of joymigrate is told that a choice said."""
+    calls = {"tool_calls": [asdict(one) for one in choice.calls]} if choice.calls else {}
+    return {"output_ids": choice.ids, "text": choice.text, **calls}
+
+
+class ByReplay(Continuation):
     """Ask again; skip, after comparison, what the client has."""
 
     way = "replay"
-    needs: str | None = None
-    path: str | None = None
-    body: bytes | None = None
 
-    def __init__(self, call: GatewayCall, sent: Sent) -> None:
-        self.chat = call.chat
-        self.sent = sent
-        self.exhausted = self.wrote = False
-        self.left = dict(sent.text)
-        self.calls_left = [
-            StreamedToolCall(one.name, one.arguments) for one in sent.calls.get(0, ())
-        ]
+    def __init__(self, call: GatewayCall, sent: RelayedStream) -> None:
+        super().__init__(call, sent)
+        main = sent.main
+        said = {CONTENT: main.pieces, **main.channels}
+        self.left = {channel: "".join(pieces) for channel, pieces in said.items()}
+        self.calls_left = [replace(one) for one in main.calls or ()]
         self.unseen = set(range(len(self.calls_left)))
-        self.ids_left = list(sent.all_ids)
+        self.ids_left = list(main.ids)
         self.saw_ids = False
 
     def convert(self, event: dict[str, Any]) -> dict[str, Any] | None:
-        event = {**event, **{key: self.sent.head[key] for key in KEPT if key in self.sent.head}}
+        event = {**event, **self.head}
         choices = event.get("choices")
         if not choices:
             return event if event.get("usage") else None
@@ -266,7 +223,7 @@ class ByReplay:
         if "token_ids" in choice:
             choice["token_ids"] = ids
             self.saw_ids = True
-        if self.sent.head:
+        if self.head:
             choice.pop("prompt_token_ids", None)
         source = dict(choice.get("delta") or {}) if self.chat else choice
         fresh = False
@@ -283,13 +240,13 @@ class ByReplay:
         if not self.chat:
             source["text"] = self.skip(CONTENT, source.get("text") or "")
             fresh = bool(source["text"])
-        elif self.sent.head:
+        elif self.head:
             source.pop("role", None)
             fresh = fresh or bool(source.get("tool_calls"))
         if choice.get("finish_reason"):
             if any(self.left.values()) or self.calls_due:
                 raise Diverged("the other backend ended before the point of the break")
-        elif not fresh and not ids and self.sent.head:
+        elif not fresh and not ids and self.head:
             return None
         if choice.get("finish_reason") and self.saw_ids and self.ids_left:
             raise Diverged("the other backend generates fewer tokens")
@@ -352,33 +309,34 @@ class ByReplay:
         return text[length:]
 
 
-class ByIds:
-    """Hand over the ids of the prompt and of what was generated; the rest is new."""
+class ByIds(Continuation):
+    """Hand over the ids of the prompt and of what was generated; the rest is new.
+
+    Ids that came without text stand for a character that is not complete yet: the other backend
+    generates them again.
+    """
 
     way = "ids"
-    path: str | None = "/v1/completions"
-    needs: str | None = None
+    path = "/v1/completions"
 
-    def __init__(self, call: GatewayCall, sent: Sent) -> None:
-        asked = call.parsed or {}
-        self.chat = call.chat
-        self.sent = sent
-        self.wrote = False
+    def __init__(self, call: GatewayCall, sent: RelayedStream) -> None:
+        super().__init__(call, sent)
+        self.head = head_of(sent, "object")
+        asked, main = call.parsed or {}, sent.main
         self.wants_usage = bool((asked.get("stream_options") or {}).get("include_usage"))
         self.wants_ids = bool(asked.get("return_token_ids"))
         body = {key: value for key, value in asked.items() if key in PASSED_ON}
         limit = asked.get("max_completion_tokens") or asked.get("max_tokens")
         # An explicit null lifts the default of 16 tokens that completions have.
-        body["max_tokens"] = limit - len(sent.ids) if limit else None
-        body["prompt"] = [*(sent.prompt_ids or ()), *sent.ids]
+        body["max_tokens"] = limit - main.shown if limit else None
+        body["prompt"] = [*(main.prompt_ids or ()), *main.ids[: main.shown]]
         body["stream_options"] = {"include_usage": True}
         body["return_token_ids"] = True
-        self.exhausted = limit is not None and limit <= len(sent.ids)
-        self.body: bytes | None = orjson.dumps(body)
+        self.exhausted = limit is not None and limit <= main.shown
+        self.body = orjson.dumps(body)
 
     def convert(self, event: dict[str, Any]) -> dict[str, Any] | None:
-        head = {key: self.sent.head[key] for key in (*KEPT, "object") if key in self.sent.head}
-        event = {**event, **head}
+        event = {**event, **self.head}
         if event.get("usage"):
             event["usage"] = self.summed(event["usage"])
         if not self.wants_ids:
@@ -399,8 +357,8 @@ class ByIds:
 
     def summed(self, usage: dict[str, Any]) -> dict[str, Any]:
         """The usage of both backends together: the replayed ids were generated, not prompted."""
-        generated = len(self.sent.ids) + int(usage.get("completion_tokens") or 0)
-        prompt = len(self.sent.prompt_ids or ())
+        generated = self.sent.main.shown + int(usage.get("completion_tokens") or 0)
+        prompt = len(self.sent.main.prompt_ids or ())
         return {
             **usage,
             "prompt_tokens": prompt,
@@ -418,10 +376,10 @@ def unread_content(*parts: Mapping[str, Any]) -> str | None:
     return None
 
 
-def finish_event(call: GatewayCall, sent: Sent) -> dict[str, Any]:
+def finish_event(call: GatewayCall, sent: RelayedStream) -> dict[str, Any]:
     """The last event of a stream whose tokens were all sent when it broke."""
     rest: dict[str, Any] = {"delta": {}} if call.chat else {"text": ""}
-    return {**sent.head, "choices": [{"index": 0, **rest, "finish_reason": "length"}]}
+    return {**head_of(sent, "object"), "choices": [{"index": 0, **rest, "finish_reason": "length"}]}
 
 
 def encode(event: dict[str, Any]) -> bytes:

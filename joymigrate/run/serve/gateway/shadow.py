@@ -48,7 +48,7 @@ from joymigrate.run.serve.evidence.kinds import KIND_PAIRS, KINDS
 from joymigrate.run.serve.evidence.rollout import Rollout
 from joymigrate.run.serve.evidence.stock_answers import Canned
 from joymigrate.run.serve.gateway import whole_answers
-from joymigrate.run.serve.gateway.account import account_of, join_events
+from joymigrate.run.serve.gateway.account import reply_of
 from joymigrate.run.serve.gateway.attempt import Report
 from joymigrate.run.serve.gateway.backend import HttpAnswer, is_ping
 from joymigrate.run.serve.gateway.calls import GatewayCall, forward_headers
@@ -194,10 +194,7 @@ class Shadow:
         if ours is None:
             self.meters.shadowed.of("busy").add()
             return
-        theirs = BackendReply(
-            200, heard.text, heard.finish, heard.seconds, heard.first_byte_seconds,
-            thoughts=heard.thoughts, account=repeating(heard.text, call),
-        )  # fmt: skip
+        theirs = replace(heard.said, account=repeating(heard.said.text, call))
         failure = f"status_{ours.status}" if not ours.good else None
         if failure is None and theirs.text and not ours.text and call.greedy:
             failure = EMPTY
@@ -434,20 +431,9 @@ class Shadow:
         """A whole answer."""
         until = started + self.primary.limits.total_seconds
         body = await read_all(answer, ANSWER_BYTES, until=until)
-        parsed = whole_answers.judge(whole_answers.json_part(body, answer.headers), call)
-        odd = whole_answers.oddity(parsed, call) if call.strict and parsed.get("choices") else None
-        calls = whole_answers.functions_of(whole_answers.first_of(parsed)[1])
-        return BackendReply(
-            200,
-            whole_answers.words_of(parsed),
-            whole_answers.finish_of(parsed),
-            time.perf_counter() - started,
-            scores=whole_answers.scores_of(parsed),
-            places=whole_answers.places_of(parsed),
-            odd=odd is not None,
-            thoughts=len(whole_answers.thoughts_of(parsed)),
-            account=account_of(parsed, call, calls),
-        )
+        read = whole_answers.judge(whole_answers.json_part(body, answer.headers), call)
+        odd = whole_answers.oddity(read, call) if call.strict and read.choices else None
+        return reply_of(read, time.perf_counter() - started, call=call, odd=odd is not None)
 
     async def streamed(
         self, answer: HttpAnswer, call: GatewayCall, upstream: Upstream, started: float
@@ -471,23 +457,10 @@ class Shadow:
                 raise BackendFailure(TOTAL)
         now = time.perf_counter()
         gaps = (now - first) / (stream.tokens - 1) if first and stream.tokens > 1 else None
-        thoughts = stream.thoughts
-        text = thoughts + "".join(stream.pieces)
-        calls = stream.functions
-        odd = None
-        if calls and stream.finish[:1] and stream.finish[0] in whole_answers.CALLED:
-            odd = whole_answers.odd_calls(calls, call)
-        return BackendReply(
-            200,
-            text or whole_answers.words_of_calls(calls) or ("tool calls" if stream.tools else ""),
-            stream.finish[0] if stream.finish else None,
-            now - started,
-            first - started if first else None,
-            gaps,
-            odd=odd is not None,
-            thoughts=len(thoughts),
-            account=account_of(join_events(stream.events), call, calls) if call.strict else None,
-        )
+        return reply_of(
+            stream, now - started, first - started if first else None, gaps, call,
+            odd=whole_answers.find_odd_calls(stream, call) is not None,
+        )  # fmt: skip
 
     # Telling
 

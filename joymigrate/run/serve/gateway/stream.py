@@ -7,8 +7,6 @@ broken event and everything behind it is held back, so that another backend can 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from operator import eq
 from typing import Any
 
 import orjson
@@ -20,9 +18,8 @@ from joymigrate.run.serve.evidence.failures import (
     MISSING_FINISH,
     OVERSIZED,
     TRUNCATED,
-    Garbage,
 )
-from joymigrate.run.serve.gateway.whole_answers import count_of
+from joymigrate.run.serve.gateway.reader import AnswerReader, ReadChoice, ReadToolCall
 from joymigrate.run.serve.web import forms
 from joymigrate.run.serve.web.forms import RequestForm
 
@@ -34,30 +31,7 @@ PROBE = "\u2192 probe"
 LINES = re.compile(rb"\r\n|\n|\r")
 
 
-@dataclass(slots=True)
-class StreamedToolCall:
-    """A tool call as far as it came."""
-
-    name: str = ""
-    arguments: str = ""
-
-
-@dataclass(slots=True)
-class Other:
-    """What a choice behind the first one said."""
-
-    pieces: list[str] = field(default_factory=list)
-    ids: list[int] = field(default_factory=list)
-
-    def add(self, text: str | None, ids: list[int] | None) -> None:
-        """Keep a piece."""
-        if text:
-            self.pieces.append(text)
-        if ids:
-            self.ids.extend(ids)
-
-
-class RelayedStream:
+class RelayedStream(AnswerReader):
     """The state of one relayed stream of a chat or completion API.
 
     Streams of a `form` that speaks must say why they finished; others only end cleanly. `keep`
@@ -67,38 +41,23 @@ class RelayedStream:
 
     __slots__ = (
         "border",
-        "calls",
-        "channels",
         "chat",
         "done",
-        "ended",
-        "events",
         "failure",
-        "finish",
-        "first",
         "form",
-        "garbage",
-        "highest",
-        "ids",
-        "ids_text",
         "keep",
         "lessons",
-        "loops",
-        "loud",
         "most",
         "native",
-        "opened",
-        "others",
         "ours",
         "pieces",
         "prefix",
-        "prompts",
         "rest",
         "strict",
         "suffix",
-        "tools",
-        "usage",
     )
+
+    LOUD = ("logprobs", "prompt_logprobs")
 
     def __init__(
         self,
@@ -107,6 +66,7 @@ class RelayedStream:
         keep: bool = False,
         most: int | None = None,
     ) -> None:
+        super().__init__()
         self.form = form or forms.ANY
         self.strict, self.chat = self.form.speaks, self.form.chat
         self.native = self.form.event is forms.same
@@ -115,27 +75,9 @@ class RelayedStream:
         self.failure: str | None = None
         self.done = False
         self.ours = False  # from an engine of joymigrate
-        self.finish: list[str] = []  # one reason per finished choice
-        self.opened: set[int] = set()  # choices of which anything was seen
-        self.ended: set[int] = set()  # those that are finished
-        self.others: dict[int, Other] = {}  # what the choices but the first said
-        self.highest = 0  # highest index of a choice
-        self.first: dict[str, Any] | None = None
-        self.usage: dict[str, Any] | None = None
-        self.pieces: list[str] = []  # content
-        self.channels: dict[str, list[str]] = {}  # other text: reasoning
-        self.ids: list[int] = []
-        self.ids_text: list[tuple[int, bool]] = []  # ids so far, and whether text came with them
-        self.prompts: dict[int, list[int]] = {}  # ids of the prompt, by choice
-        self.tools = False
-        self.calls: (
-            dict[int, list[StreamedToolCall]] | None
-        ) = {}  # by choice; None: not to be followed
-        self.loud = False  # something other than plain text was said
-        self.garbage, self.loops = Garbage(), False
+        self.pieces = self.choice(0).pieces
         self.prefix = self.suffix = self.border = b""  # what the last events had around their text
         self.lessons = 0 if keep or not self.native else LESSONS
-        self.events: list[dict[str, Any]] = []
 
     def feed(self, data: bytes) -> bytes:
         """Take what arrived; return the bytes to relay. Sets `failure` at the first bad event."""
@@ -230,22 +172,15 @@ class RelayedStream:
         parts = data.split(self.border)
         if len(parts) < BLOCK:
             return 0
-        texts = [parts[0][len(self.prefix) :], *parts[1:-1]]
-        raw = b" ".join(texts)
+        raw = b"\n".join((parts[0][len(self.prefix) :], *parts[1:-1]))
         if b'"' in raw or b"\\" in raw:
             return 0
         try:
-            text = raw.decode()
+            pieces = raw.decode().split("\n")
         except UnicodeDecodeError:
             return 0
-        if not text.isprintable() or "!" in text or "\ufffd" in text:
+        if len(pieces) != len(parts) - 1 or not all(pieces) or not "".join(pieces).isprintable():
             return 0
-        pieces = b"\n".join(texts).decode().split("\n")
-        watch = self.garbage
-        if not all(pieces) or pieces[0] == watch.last or any(map(eq, pieces, pieces[1:])):
-            return 0
-        watch.last, watch.repeats, watch.bangs = pieces[-1], 1, 0
-        watch.length += len(text) - len(pieces) + 1
         self.pieces += pieces
         return len(data) - len(parts[-1]) - len(self.prefix)
 
@@ -259,13 +194,8 @@ class RelayedStream:
             text = raw.decode()
         except UnicodeDecodeError:
             return False
-        watch = self.garbage
-        if not text or text == watch.last or text[0] == "!" or not text.isprintable():
+        if not text or not text.isprintable():
             return False
-        if not raw.isascii() and "\ufffd" in text:
-            return False
-        watch.last, watch.repeats, watch.bangs = text, 1, 0
-        watch.length += len(text)
         self.pieces.append(text)
         return True
 
@@ -302,16 +232,12 @@ class RelayedStream:
                 text = delta["content"]
             else:
                 return False
-            watch = self.garbage
             if (
                 not text
                 or type(text) is not str
                 or (delta is None) is self.chat
-                or text == watch.last
-                or text[0] == "!"
                 or choice["index"] != 0
                 or choice["finish_reason"] is not None
-                or "\ufffd" in text
                 or "token_ids" in choice
                 or "error" in parsed
                 or parsed.get("usage")
@@ -319,8 +245,6 @@ class RelayedStream:
                 return False
         except (KeyError, TypeError, ValueError, AttributeError):
             return False
-        watch.last, watch.repeats, watch.bangs = text, 1, 0
-        watch.length += len(text)
         self.pieces.append(text)
         return True
 
@@ -332,13 +256,7 @@ class RelayedStream:
             return False
         if not all(map(self.is_sound, choices)):
             return False
-        if self.first is None:
-            self.first = parsed
-            self.take_prompt(0, parsed.get("prompt_token_ids"))
-        if usage:
-            self.usage = {**(self.usage or {}), **usage}
-        for choice in choices:
-            self.read_choice(choice, choice.get("index") or 0)
+        self.note(parsed)
         if self.keep:
             self.events.append(parsed)
         return True
@@ -369,76 +287,28 @@ class RelayedStream:
             return choice.get("text") if self.chat is not True else None
         return delta.get("content")
 
-    def read_choice(self, choice: dict[str, Any], index: int) -> None:
+    def note_choice(self, said: dict[str, Any], place: int) -> None:
         """One sound choice of a chunk."""
-        self.highest = max(self.highest, index)
-        delta, text = choice.get("delta"), self.text_in(choice)
-        if delta is not None and self.chat is not False and (len(delta) > 1 or text is None):
-            self.read_rest(index, delta)
-        if isinstance(text, list):  # parts: passed on, and not read
-            self.loud, text = self.loud or bool(text), None
-        if choice.get("prompt_token_ids"):
-            self.take_prompt(index, choice["prompt_token_ids"])
-        if text or choice.get("logprobs") or choice.get("prompt_logprobs"):
-            self.loud = True
-        self.opened.add(index)
-        reason, ids = choice.get("finish_reason"), choice.get("token_ids")
-        if reason:
-            self.finish.append(reason)
-            self.ended.add(index)
-        if index:
-            self.others.setdefault(index, Other()).add(text, ids)
-            return
-        if ids:
-            self.ids.extend(ids)
-            self.ids_text.append((len(self.ids), bool(text)))
-        if text:
-            self.text(text)
+        delta = said.get("delta") if self.chat is not False else None
+        self.note_part(self.choice(said.get("index") or 0), said, delta, self.text_in(said))
 
-    def take_prompt(self, index: int, ids: Any) -> None:
-        """Keep the ids of a choice's prompt, where they are that."""
-        if isinstance(ids, list):
-            self.prompts[index] = ids
-
-    @property
-    def prompt_ids(self) -> list[int] | None:
-        """The ids of the first choice's prompt."""
-        return self.prompts.get(0)
-
-    def read_rest(self, index: int, delta: dict[str, Any]) -> None:
-        """What a delta holds besides its content."""
-        if delta.get("tool_calls") or delta.get("function_call"):
-            self.tools = self.loud = True
-            self.follow_calls(index, delta)
-        for channel in ("reasoning_content", "reasoning"):
-            thought = delta.get(channel)
-            if thought:
-                self.loud = True
-                if isinstance(thought, str):
-                    self.channels.setdefault(channel, []).append(thought)
-        if delta.get("refusal") or delta.get("audio"):
-            self.loud = True
-
-    def follow_calls(self, index: int, delta: dict[str, Any]) -> None:
+    def note_calls(self, choice: ReadChoice, delta: dict[str, Any]) -> None:
         """Keep the pieces of tool calls, or that they cannot be followed."""
-        if self.calls is None:
+        if choice.calls is None:
             return
-        known = self.calls.setdefault(index, [])
+        known = choice.calls
         try:
             for piece in delta["tool_calls"]:
                 place, function = piece.get("index"), piece.get("function") or {}
                 place = len(known) if place == forms.NEW else place
+                if piece.get("id") or place == len(known):
+                    choice.call_ids.append(piece.get("id"))
                 if place == len(known):
-                    known.append(StreamedToolCall())
+                    known.append(ReadToolCall())
                 known[place].name += function.get("name") or ""
                 known[place].arguments += function.get("arguments") or ""
         except (KeyError, IndexError, TypeError, AttributeError):
-            self.calls = None
-
-    def text(self, text: str) -> None:
-        """Keep a piece of the answer. One that repeats itself is passed on as it is."""
-        self.loops = self.garbage.add(text) or self.loops
-        self.pieces.append(text)
+            choice.calls = None
 
     def close(self) -> bool:
         """`[DONE]` arrived."""
@@ -449,24 +319,19 @@ class RelayedStream:
         return True
 
     @property
-    def functions(self) -> list[tuple[Any, Any]]:
-        """Name and arguments of the first choice's tool calls, as far as they can be followed."""
-        return [(call.name, call.arguments) for call in (self.calls or {}).get(0, ())]
+    def highest(self) -> int:
+        """The highest index of a choice."""
+        return max(self.choices)
 
     @property
-    def thoughts(self) -> str:
-        """What was said beside the answer itself: reasoning."""
-        return "".join(piece for pieces in self.channels.values() for piece in pieces)
-
-    @property
-    def spoke(self) -> bool:
-        """Whether anything was said that a client would show."""
-        return self.loud or bool(self.pieces)
+    def ended(self) -> set[int]:
+        """The choices that said why they ended."""
+        return {index for index, choice in self.choices.items() if choice.finish}
 
     @property
     def finished(self) -> bool:
         """Whether every choice said why it ended."""
-        return len(self.finish) > self.highest
+        return len(self.ended) > self.highest
 
     def end(self) -> str | None:
         """The connection ended in order: the failure that this means, if any."""
@@ -477,21 +342,6 @@ class RelayedStream:
             self.failure = TRUNCATED
         return self.failure
 
-    @property
-    def tokens(self) -> int:
-        """Generated tokens: as the backend counted them, else the pieces that came."""
-        counted = count_of(self.usage, "completion_tokens")
-        if counted is not None:
-            return counted
-        others = sum(len(other.ids) or len(other.pieces) for other in self.others.values())
-        return (len(self.ids) or len(self.pieces)) + others
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Tokens of the prompt; 0 when the backend did not say."""
-        count = count_of(self.usage, "prompt_tokens")
-        return len(self.prompt_ids or ()) if count is None else count
-
-    def usage_so_far(self) -> tuple[int, int]:
-        """Tokens of the answer and of the prompt."""
-        return self.tokens, self.prompt_tokens
+    def count(self, choice: ReadChoice) -> int:
+        """Tokens of a choice; without ids, its pieces."""
+        return len(choice.ids) or len(choice.pieces)

@@ -58,14 +58,13 @@ async def take_over(
     if call.api.resumes and broken.finished and whole:
         # Every token is there; only the mark was missing, or the usage.
         if not resume.wants_usage(call, broken) or await elsewhere(
-            relay, response, call, resume.Sent.of(broken), tried, again
+            relay, response, call, broken, tried, again
         ):
             await response.write(resume.DONE)
         return True
     hindrance = resume.obstacle(call, broken)
     if hindrance is None:
-        sent = resume.Sent.of(broken)
-        hindrance = await elsewhere(relay, response, call, sent, tried, again)
+        hindrance = await elsewhere(relay, response, call, broken, tried, again)
     if hindrance is None:
         return True
     why = f"the backend failed in the middle ({broken.failure})"
@@ -78,7 +77,7 @@ async def elsewhere(
     relay: Asking,
     response: web.StreamResponse,
     call: GatewayCall,
-    sent: resume.Sent,
+    sent: RelayedStream,
     tried: list[Instance],
     again: UpstreamAttempt | None,
 ) -> str | None:

@@ -17,16 +17,16 @@ from joymigrate.run.serve.evidence.failures import (
 )
 from joymigrate.run.serve.gateway.arguments import misfit
 from joymigrate.run.serve.gateway.calls import GatewayCall
+from joymigrate.run.serve.gateway.reader import COUNTS, AnswerReader, count_of
 
 CALLED = ("tool_calls", "stop")  # how an answer with whole tool calls ends
-COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 # With these a stop string may stand in a sound text.
 KEEPS_STOP = ("include_stop_str_in_output", "no_stop_trim", "echo", "min_tokens")
 HEADER_LENGTH = "Inference-Header-Content-Length"
 
 
-def judge(body: bytes, call: GatewayCall) -> dict[str, Any]:
-    """The answer of a status below 400 in a chat's form; raises `BackendFailure`."""
+def judge(body: bytes, call: GatewayCall) -> AnswerReader:
+    """The answer of a status below 400, read in a chat's form; raises `BackendFailure`."""
     import orjson  # comparing what answers say needs no extra: `serve simulate`
 
     form = call.api.form
@@ -37,16 +37,16 @@ def judge(body: bytes, call: GatewayCall) -> dict[str, Any]:
     if not isinstance(parsed, dict):
         if form is not None:
             raise BackendFailure(INVALID_JSON, f"a {type(parsed).__name__} instead of an object")
-        return {}
+        return AnswerReader()
     parsed = parsed if form is None else form.whole(parsed)
     if parsed.get("error"):
         raise BackendFailure(ERROR_OBJECT, str(parsed["error"])[:200])
     if form is None:
-        return parsed
+        return AnswerReader.of(parsed)
     if not form.speaks:
         if wrong := form.sound(parsed, call.parsed or {}):
             raise BackendFailure(INVALID_JSON, wrong)
-        return parsed
+        return AnswerReader.of(parsed)
     choices = parsed.get("choices")
     if not isinstance(choices, list):
         raise BackendFailure(INVALID_JSON, "no choices")
@@ -58,7 +58,7 @@ def judge(body: bytes, call: GatewayCall) -> dict[str, Any]:
             raise BackendFailure(MISSING_FINISH, "finish_reason is null")
         if reason in GAVE_UP or choice.get("error"):
             raise BackendFailure(ERROR_OBJECT, f"finish_reason is {reason}")
-    return parsed
+    return AnswerReader.of(parsed)
 
 
 def json_part(body: bytes, headers: Mapping[str, str]) -> bytes:
@@ -67,8 +67,9 @@ def json_part(body: bytes, headers: Mapping[str, str]) -> bytes:
     return body[: int(length)] if length.isdecimal() else body
 
 
-def oddity(parsed: dict[str, Any], call: GatewayCall) -> str | None:
-    """In which way a chat or completion answer has another shape than its API gives it."""
+def oddity(read: AnswerReader, call: GatewayCall) -> str | None:
+    """In which way a whole chat or completion answer has another shape than its API gives it."""
+    parsed = read.first or {}
     choices = parsed.get("choices") or []
     if len(choices) != call.choices:
         return "fewer choices" if len(choices) < call.choices else "more choices"
@@ -80,10 +81,6 @@ def oddity(parsed: dict[str, Any], call: GatewayCall) -> str | None:
             content = message.get("content")
             if content is not None and not isinstance(content, str):
                 return f"content is a {type(content).__name__}"
-            if choice.get("finish_reason") in CALLED:
-                odd = odd_calls(functions_of(message), call)
-                if odd:
-                    return odd
         elif not isinstance(choice.get("text"), str):
             return "no text"
     usage = parsed.get("usage")
@@ -91,23 +88,26 @@ def oddity(parsed: dict[str, Any], call: GatewayCall) -> str | None:
         return f"usage is a {type(usage).__name__}"
     if any(name in (usage or {}) and count_of(usage, name) is None for name in COUNTS):
         return "usage without counts"
-    return None
+    return find_odd_calls(read, call)
 
 
-def obeys(parsed: dict[str, Any], calls: Sequence[tuple[Any, Any]], call: GatewayCall) -> bool:
-    """Whether a sound answer with these tool calls goes against no wish of its request."""
-    return not find_disobedience(parsed, call) and not misuse(calls, finish_of(parsed), call)
+def find_odd_calls(read: AnswerReader, call: GatewayCall) -> str | None:
+    """What no program could do with the whole tool calls of an answer; None: nothing is odd."""
+    called = [choice for choice in read.said if choice.finish in CALLED and call.chat]
+    return next((odd for one in called if (odd := odd_calls(one.functions, call))), None)
 
 
-def find_disobedience(parsed: dict[str, Any], call: GatewayCall) -> str | None:
+def obeys(read: AnswerReader, call: GatewayCall) -> bool:
+    """Whether a sound answer goes against no wish of its request."""
+    main = read.main
+    return not find_disobedience(read, call) and not misuse(main.functions, main.finish, call)
+
+
+def find_disobedience(read: AnswerReader, call: GatewayCall) -> str | None:
     """What of a sound answer's texts and length goes against the request."""
-    generated = count_of(parsed.get("usage"), "completion_tokens") or 0
-    for choice in parsed.get("choices") or ():
-        message = choice.get("message")
-        text = message.get("content") if isinstance(message, dict) else choice.get("text")
-        if odd := disobedience(text if isinstance(text, str) else "", generated, call):
-            return odd
-    return None
+    generated = count_of(read.usage, "completion_tokens") or 0
+    found = (disobedience(choice.text, generated, call) for choice in read.said)
+    return next((odd for odd in found if odd), None)
 
 
 def disobedience(text: str, generated: int, call: GatewayCall) -> str | None:
@@ -158,17 +158,6 @@ def misuse(functions: Sequence[tuple[Any, Any]], finish: Any, call: GatewayCall)
     return None
 
 
-def functions_of(message: Mapping[str, Any]) -> list[tuple[Any, Any]]:
-    """Name and arguments of each tool call of a message."""
-    calls = message.get("tool_calls")
-    found = []
-    for one in calls if isinstance(calls, list) else ():
-        function = one.get("function") if isinstance(one, dict) else None
-        if isinstance(function, dict):
-            found.append((function.get("name"), function.get("arguments")))
-    return found
-
-
 def odd_calls(functions: Sequence[tuple[Any, Any]], call: GatewayCall) -> str | None:
     """What no program could do with whole tool calls; None: nothing is odd."""
     import orjson
@@ -190,73 +179,6 @@ def odd_calls(functions: Sequence[tuple[Any, Any]], call: GatewayCall) -> str | 
         except ValueError:
             return "a tool call whose arguments are no JSON"
     return None
-
-
-def count_of(usage: Any, name: str) -> int | None:
-    """One count of tokens; None where it is none."""
-    count = usage.get(name) if isinstance(usage, dict) else None
-    return count if type(count) is int and count >= 0 else None
-
-
-def first_of(parsed: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The first choice and its message, empty where there is none."""
-    choices = parsed.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    if not isinstance(choice, dict):
-        return {}, {}
-    message = choice.get("message")
-    return choice, message if isinstance(message, dict) else {}
-
-
-def text_of(parsed: dict[str, Any]) -> str:
-    """The text of the first choice."""
-    choice, message = first_of(parsed)
-    text = message.get("content") if message else choice.get("text")
-    return text if isinstance(text, str) else ""
-
-
-def is_silent(parsed: dict[str, Any]) -> bool:
-    """Whether no choice of a chat or completion answer says anything at all."""
-    for choice in parsed.get("choices") or ():
-        message = choice.get("message")
-        said = ("content", "text", "tool_calls", "function_call", "reasoning_content", "reasoning",
-                "refusal", "audio")  # fmt: skip
-        place = message if isinstance(message, dict) else choice
-        if any(place.get(name) for name in said) or choice.get("prompt_logprobs"):
-            return False
-    return True
-
-
-def thoughts_of(parsed: dict[str, Any]) -> str:
-    """The reasoning of the first choice."""
-    _, message = first_of(parsed)
-    thoughts = message.get("reasoning_content") or message.get("reasoning")
-    return thoughts if isinstance(thoughts, str) else ""
-
-
-def words_of(parsed: dict[str, Any]) -> str:
-    """All that the first choice says, its tool calls included: what two answers are compared by."""
-    return thoughts_of(parsed) + text_of(parsed) + words_of_calls(functions_of(first_of(parsed)[1]))
-
-
-def words_of_calls(functions: Sequence[tuple[Any, Any]]) -> str:
-    """Tool calls as one text; empty without any."""
-    import orjson
-
-    names = [name for name, _ in functions]  # first: how many there are, and of what
-    plain = [(name, plain_arguments(arguments)) for name, arguments in functions]
-    return orjson.dumps([names, plain]).decode() if functions else ""
-
-
-def plain_arguments(arguments: Any) -> Any:
-    """Arguments without the spaces and escapes of the server that wrote them; as they are where
-    they are no JSON."""
-    import orjson
-
-    try:
-        return orjson.dumps(orjson.loads(arguments)).decode()
-    except (ValueError, TypeError):
-        return arguments
 
 
 def scores_of(parsed: dict[str, Any]) -> tuple[float, ...]:
@@ -297,15 +219,3 @@ def scores_by_index(rows: Any, name: str) -> list[tuple[int, float]]:
             return []
         found.append((row["index"], float(score)))
     return sorted(found)
-
-
-def finish_of(parsed: dict[str, Any]) -> str | None:
-    """Why the first choice ended."""
-    reason = first_of(parsed)[0].get("finish_reason")
-    return str(reason) if reason else None
-
-
-def usage_of(parsed: dict[str, Any]) -> tuple[int, int]:
-    """Generated and prompt tokens, as far as the answer says."""
-    usage = parsed.get("usage")
-    return count_of(usage, "completion_tokens") or 0, count_of(usage, "prompt_tokens") or 0

@@ -15,7 +15,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from joymigrate.run.serve.gateway.account import join_events
 from tests.run.serve.gateway.faults import Schedule
 
 VOCABULARY = 50_000
@@ -57,6 +56,9 @@ def text_of(token: int) -> str:
     return f" {'词' if token % 7 == 0 else 'w'}{token}"
 
 
+GROWS = ("text", "token_ids")
+
+
 def prompt_ids(body: dict[str, Any]) -> list[int]:
     """The prompt as token ids: as given, or one per word."""
     prompt = body.get("prompt")
@@ -70,6 +72,23 @@ def full_text(body: dict[str, Any], tokens: int) -> str:
     """What a healthy backend answers to `body`."""
     wanted = body.get("max_tokens") or tokens
     return "".join(text_of(token) for token in generate(prompt_ids(body), wanted))
+
+
+def join_events(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """The whole answer that the events of a stream make: of one choice, where lists and texts grow
+    and the rest stays."""
+    answer = {name: value for event in events for name, value in event.items() if value}
+    whole: dict[str, Any] = {}
+    for choice in (one for event in events for one in event["choices"]):
+        for name, value in choice.items():
+            parts = whole.setdefault("message" if name == "delta" else name, {})
+            if not isinstance(value, dict):
+                whole[name] = whole[name] + value if name in GROWS and whole[name] else value
+                continue
+            for inner, piece in value.items():
+                grown = inner in parts and inner != "role"
+                parts[inner] = parts[inner] + piece if grown else piece
+    return {**answer, "choices": [whole]}
 
 
 @dataclass(slots=True)

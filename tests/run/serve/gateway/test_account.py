@@ -13,11 +13,14 @@ import pytest
 
 from joymigrate.run.serve.evidence.answers import AnswerComparison, BackendReply, compare
 from joymigrate.run.serve.evidence.events import RolloutPlan
-from joymigrate.run.serve.gateway import redis_rollout, whole_answers
-from joymigrate.run.serve.gateway.account import account_of, join_events
+from joymigrate.run.serve.gateway import redis_rollout
+from joymigrate.run.serve.gateway.account import account_of, reply_of
 from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.gateway.kinds import label_of
+from joymigrate.run.serve.gateway.reader import AnswerReader
+from joymigrate.run.serve.gateway.resume import encode
 from joymigrate.run.serve.gateway.shadow_calls import plain, repeating
+from joymigrate.run.serve.gateway.stream import RelayedStream
 from joymigrate.run.serve.web import apis, forms
 from joymigrate.run.serve.web.apis import CHAT, EMBEDDINGS, RESPONSES, TEXT, ApiRoute
 from tests.run.serve.gateway.conftest import Bench, Table
@@ -44,14 +47,7 @@ def answer() -> dict[str, Any]:
 
 
 def said(parsed: dict[str, Any], asked: GatewayCall = ASKED) -> BackendReply:
-    return BackendReply(
-        200,
-        whole_answers.words_of(parsed),
-        whole_answers.finish_of(parsed),
-        scores=whole_answers.scores_of(parsed),
-        places=whole_answers.places_of(parsed),
-        account=account_of(parsed, asked),
-    )
+    return reply_of(AnswerReader.of(parsed), 0.0, call=asked)
 
 
 def first(parsed: dict[str, Any]) -> dict[str, Any]:
@@ -125,8 +121,12 @@ def test_a_stream_makes_the_answer_that_it_is() -> None:
         {**answer(), "choices": []},
     ]
     streamed = replace(ASKED, parsed={**(ASKED.parsed or {}), "stream": True})
-    account = account_of(join_events(events), streamed)
-    assert account_of(answer(), ASKED).fields - account.fields == {"usage"}  # it was not asked for
+    stream = RelayedStream(CHAT.form, keep=True)
+    stream.feed(b"".join(map(encode, events)))
+    account = account_of(stream, streamed)
+    assert account_of(AnswerReader.of(answer()), ASKED).fields - account.fields == {
+        "usage"
+    }  # it was not asked for
     assert account.logprobs == (("hi", -0.5),)
 
 
@@ -250,9 +250,9 @@ def test_responses_are_asked_greedily_and_read() -> None:
     }  # fmt: skip
     item = {"type": "message", "content": [{"type": "output_text", "text": "hello"}, None]}
     odd = forms.of_response({"output": [{"content": 5}, {"content": {"a": 1}}]})
-    assert whole_answers.words_of(odd) == ""
+    assert AnswerReader.of(odd).words == ""
     called = forms.of_response({"output": [item, {"type": "function_call", "name": "f"}, 7]})
-    assert whole_answers.words_of(called) == 'hello[["f"],[["f",null]]]'
+    assert AnswerReader.of(called).words == 'hello[["f"],[["f",null]]]'
 
 
 def test_kinds_of_questions_are_told_apart_by_what_is_asked() -> None:

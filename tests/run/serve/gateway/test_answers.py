@@ -21,6 +21,7 @@ from joymigrate.run.serve.evidence.events import (
 )
 from joymigrate.run.serve.evidence.rollout import Rollout
 from joymigrate.run.serve.gateway.calls import GatewayCall
+from joymigrate.run.serve.gateway.reader import AnswerReader
 from joymigrate.run.serve.gateway.whole_answers import odd_calls, oddity
 from joymigrate.run.serve.web.apis import CHAT
 
@@ -94,9 +95,9 @@ def test_tool_calls_that_no_program_can_follow_are_odd(
     assert (found is None) if odd is None else (odd in str(found))
     message = {"tool_calls": [{"function": {"name": name, "arguments": arguments}}]}
     whole = {"choices": [{"message": message, "finish_reason": "tool_calls"}]}
-    assert oddity(whole, call) == found
+    assert oddity(AnswerReader.of(whole), call) == found
     cut = {"choices": [{"message": message, "finish_reason": "length"}]}
-    assert oddity(cut, call) is None  # the limit of tokens ended it
+    assert oddity(AnswerReader.of(cut), call) is None  # the limit of tokens ended it
 
 
 def test_a_filtered_answer_declines() -> None:

@@ -59,10 +59,10 @@ def message(**more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("api", "sound"), [(RESPONSES, response()), (MESSAGES, message())])
 def test_answers_of_each_api_are_read_as_a_chats(api: ApiRoute, sound: dict[str, Any]) -> None:
-    parsed = whole_answers.judge(json.dumps(sound).encode(), call(api))
-    assert (whole_answers.text_of(parsed), whole_answers.finish_of(parsed)) == ("hi there", "stop")
-    assert whole_answers.usage_of(parsed) == (2, 3)
-    assert whole_answers.oddity(parsed, call(api)) is None
+    read = whole_answers.judge(json.dumps(sound).encode(), call(api))
+    assert (read.main.text, read.main.finish) == ("hi there", "stop")
+    assert read.usage_so_far() == (2, 3)
+    assert whole_answers.oddity(read, call(api)) is None
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_streams_of_each_api_end_as_it_says(
     assert (stream.failure, "".join(stream.pieces)) == (failure, "hi there")
     if failure is None:
         assert out == data
-        assert (stream.tokens, stream.prompt_tokens, stream.finish) == (2, 3, ["stop"])
+        assert (stream.tokens, stream.prompt_tokens, stream.main.finish) == (2, 3, "stop")
 
 
 def test_tool_calls_of_each_api_are_followed() -> None:
@@ -131,7 +131,7 @@ def test_tool_calls_of_each_api_are_followed() -> None:
     ):
         stream = RelayedStream(api.form)
         stream.feed(data)
-        assert stream.functions == [("f", "{}")], api.name
+        assert stream.main.functions == [("f", "{}")], api.name
 
 
 def test_a_broken_stream_ends_in_the_words_of_its_api() -> None:

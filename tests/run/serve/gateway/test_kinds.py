@@ -20,6 +20,7 @@ from joymigrate.run.serve.gateway import whole_answers
 from joymigrate.run.serve.gateway.account import account_of
 from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.gateway.kinds import label_of
+from joymigrate.run.serve.gateway.reader import AnswerReader, words_of_calls
 from joymigrate.run.serve.gateway.relay_parts import Heard
 from joymigrate.run.serve.gateway.settings import ShadowSettings
 from joymigrate.run.serve.gateway.shadow import ASKED_BYTES, TRIES, Shadow, compare_repetitions
@@ -157,8 +158,9 @@ WITHIN: list[tuple[dict[str, Any], str, int]] = [
 def test_answers_against_the_request_are_odd(body: dict[str, Any], text: str, tokens: int) -> None:
     assert whole_answers.disobedience(text, tokens, call(**body))
     parsed = {"choices": [{"message": {"content": text}}], "usage": {"completion_tokens": tokens}}
-    assert whole_answers.find_disobedience(parsed, call(**body))
-    assert "wishes" not in account_of(parsed, call(**body)).fields
+    read = AnswerReader.of(parsed)
+    assert whole_answers.find_disobedience(read, call(**body))
+    assert "wishes" not in account_of(read, call(**body)).fields
 
 
 @pytest.mark.parametrize(("body", "text", "tokens"), WITHIN, ids=str)
@@ -209,14 +211,12 @@ def test_sound_tool_calls_are_not() -> None:
 
 def test_calls_are_the_same_whatever_spaces_a_server_writes() -> None:
     ours, theirs = '{"what":"th\u00e9","n":[1]}', '{"what": "th\\u00e9", "n": [1]}'
-    one, two = (whole_answers.words_of_calls([("f", text)]) for text in (ours, theirs))
+    one, two = (words_of_calls([("f", text)]) for text in (ours, theirs))
     assert one == two
-    assert whole_answers.words_of_calls([("f", '{"what": "t')]) != one
-    assert whole_answers.words_of_calls([("f", json.loads(ours))]) != one, (
-        "no text, as clients expect"
-    )
+    assert words_of_calls([("f", '{"what": "t')]) != one
+    assert words_of_calls([("f", json.loads(ours))]) != one, "no text, as clients expect"
     items = [[{"type": "function_call", "name": "f", "arguments": a}] for a in (ours, theirs)]
-    said = [whole_answers.words_of(forms.of_response({"output": one})) for one in items]
+    said = [AnswerReader.of(forms.of_response({"output": one})).words for one in items]
     assert said[0] == said[1] != ""
 
 
@@ -263,7 +263,7 @@ def test_questions_that_nobody_answers_are_not_repeated_for_ever() -> None:
         shadow = Busy(ShadowSettings(), *parts)
         shadow.succeeded = lambda role, who: None  # type: ignore[method-assign]
         for _ in range(TRIES + 50):
-            shadow.heard(call(messages=[]), Heard(primary, "word", "stop", 1.0, None))
+            shadow.heard(call(messages=[]), Heard(primary, BackendReply(200, "word", "stop", 1.0)))
             while shadow.running:
                 await asyncio.sleep(0)
         return shadow.asked

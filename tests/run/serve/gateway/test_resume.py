@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.gateway.resume import (
-    CONTENT,
     Diverged,
-    Sent,
     continuations,
+    encode,
     hindering_field,
     obstacle,
 )
@@ -23,7 +22,6 @@ from joymigrate.run.serve.gateway.stream import RelayedStream
 from joymigrate.run.serve.web.apis import CHAT
 
 BASE = {"model": "m", "messages": [], "stream": True, "temperature": 0, "max_tokens": 20}
-SENT = Sent({}, {CONTENT: "a b"}, [5, 6], {0: [1, 2, 3]}, all_ids=[5, 6])
 EXACT: list[dict[str, Any]] = [
     {}, {"top_p": 0.5}, {"top_k": 3}, {"min_p": 0.1}, {"logit_bias": {"5": -3}}, {"seed": 3},
     {"ignore_eos": True}, {"stop_token_ids": [7]}, {"presence_penalty": 0}, {"stop": None},
@@ -45,10 +43,19 @@ def call() -> GatewayCall:
     return GatewayCall(CHAT, "POST", "/v1/chat/completions", {}, orjson.dumps(BASE), BASE, 0.0)
 
 
+def broken(**more: Any) -> RelayedStream:
+    """A stream that broke after its first words."""
+    stream = RelayedStream()
+    choice = {"index": 0, "delta": {"content": "a b"}, "finish_reason": None, **more}
+    stream.feed(encode({"id": "one", "choices": [choice]}))
+    return stream
+
+
 def ways(more: dict[str, Any]) -> list[str]:
     body = {**BASE, **more}
     call = GatewayCall(CHAT, "POST", "/v1/chat/completions", {}, orjson.dumps(body), body, 0.0)
-    found = [way.way for way in continuations(call, SENT, resumes=True)]
+    sent = broken(token_ids=[5, 6], prompt_token_ids=[1, 2, 3])
+    found = [way.way for way in continuations(call, sent, resumes=True)]
     seeded = "seed" in body and body["temperature"]
     assert ("resume" in found) == (not seeded), "another kind of server draws differently"
     return [way for way in found if way != "resume"]
@@ -122,11 +129,11 @@ def test_no_field_of_other_engines_goes_on_behind_ids_but_with_a_value_that_mean
 
 @pytest.mark.parametrize("place", ["event", "choice", "delta"])
 def test_what_a_replay_cannot_compare_ends_visibly(place: str) -> None:
-    way = continuations(call(), Sent({}, {CONTENT: "a b"}))[-1]
+    way = continuations(call(), broken())[-1]
     event: dict[str, Any] = {
         "id": "x", "provider": "p", "choices": [{"index": 0, "delta": {"content": "a"}}],
     }  # fmt: skip
-    assert way.convert(event) is not None, "a label is no content"
+    assert way.convert(event) is None, "the client has it, and a label is no content"
     choice = {"index": 0, "delta": {"content": " b"}}
     part = {"event": event, "choice": choice, "delta": choice["delta"]}[place]
     part["hidden_states"] = [[0.5, 1.0]]
@@ -136,7 +143,7 @@ def test_what_a_replay_cannot_compare_ends_visibly(place: str) -> None:
 
 
 def test_behind_the_break_everything_is_passed_on() -> None:
-    way = continuations(call(), Sent({"id": "one"}, {CONTENT: "a b"}))[-1]
+    way = continuations(call(), broken())[-1]
     said = {"index": 0, "delta": {"content": "a b"}}
     assert way.convert({"id": "x", "choices": [said]}) is None
     more = {"index": 0, "delta": {"content": " c"}, "hidden_states": [[0.5]]}
@@ -162,7 +169,7 @@ def event_of(*pieces: dict[str, Any], finish: str | None = None) -> dict[str, An
 
 def test_tool_calls_of_another_server_are_compared_and_go_on_where_they_stopped() -> None:
     stream = calling(("weigh", '{"a": 1}'), ("lift", '{"b"'))
-    (way,) = continuations(call(), Sent.of(stream))
+    (way,) = continuations(call(), stream)
     opening = {"index": 0, "id": "new", "function": {"name": "weigh", "arguments": '{"a": 1}'}}
     assert way.convert(event_of(opening)) is None
     second = {"index": 1, "id": "other", "function": {"name": "lift", "arguments": '{"b": 2}'}}
@@ -181,19 +188,19 @@ def test_tool_calls_of_another_server_are_compared_and_go_on_where_they_stopped(
     ],
 )
 def test_other_tool_calls_end_visibly(piece: dict[str, Any]) -> None:
-    (way,) = continuations(call(), Sent.of(calling(("weigh", '{"a"'))))
+    (way,) = continuations(call(), calling(("weigh", '{"a"')))
     with pytest.raises(Diverged):
         way.convert(event_of(piece))
 
 
 def test_calls_that_end_too_early_and_odd_ones_are_seen() -> None:
-    (way,) = continuations(call(), Sent.of(calling(("weigh", '{"a"'))))
+    (way,) = continuations(call(), calling(("weigh", '{"a"')))
     with pytest.raises(Diverged):
         way.convert(event_of(finish="tool_calls"))
-    (way,) = continuations(call(), Sent.of(calling(("now", ""))))
+    (way,) = continuations(call(), calling(("now", "")))
     with pytest.raises(Diverged):  # a call without arguments is missed, too
         way.convert(event_of(finish="stop"))
-    (way,) = continuations(call(), Sent.of(calling(("now", ""))))
+    (way,) = continuations(call(), calling(("now", "")))
     with pytest.raises(Diverged):
         way.convert({"choices": [{"index": 0, "delta": {"content": "It is noon."}}]})
     odd = RelayedStream()

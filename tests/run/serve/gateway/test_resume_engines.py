@@ -18,7 +18,6 @@ pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install 'jo
 import aiohttp
 from aiohttp import web
 
-from joymigrate.run.serve.evidence.failures import Garbage
 from joymigrate.run.serve.gateway import settings
 from joymigrate.run.serve.gateway.server import Gateway
 from tests.run.serve.engine.http.conftest import make_model, serving
@@ -261,12 +260,6 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
     folder = make_model(tmp_path_factory.mktemp("pair") / "tiny", seed=5)
     with serving(folder) as one, serving(folder, prefix_cache=False) as other:
         yield one.url, other.url
-
-
-@pytest.fixture(autouse=True)
-def garbage_is_welcome(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model of random weights talks as broken ones do."""
-    monkeypatch.setattr(Garbage, "add", lambda self, text: False)
 
 
 @asynccontextmanager

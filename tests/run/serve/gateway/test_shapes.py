@@ -17,6 +17,7 @@ from joymigrate.run.serve.gateway import whole_answers
 from joymigrate.run.serve.gateway.backend import HttpAnswer, is_ping
 from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.gateway.pulse import Pulse
+from joymigrate.run.serve.gateway.reader import AnswerReader
 from joymigrate.run.serve.gateway.settings import GatewayLimits
 from joymigrate.run.serve.gateway.stream import RelayedStream
 from joymigrate.run.serve.web import forms
@@ -38,10 +39,14 @@ def answer(kind: ApiRoute = CHAT) -> dict[str, Any]:
     return {"choices": [{"index": 0, **said, "finish_reason": "stop"}], "usage": dict(USAGE)}
 
 
+def oddity(parsed: dict[str, Any], asked: GatewayCall) -> str | None:
+    return whole_answers.oddity(AnswerReader.of(parsed), asked)
+
+
 @pytest.mark.parametrize("kind", [CHAT, TEXT])
 def test_a_usual_answer_is_not_odd(kind: str) -> None:
-    assert whole_answers.oddity(answer(kind), call(kind)) is None
-    assert whole_answers.oddity({**answer(kind), "usage": None}, call(kind)) is None
+    assert oddity(answer(kind), call(kind)) is None
+    assert oddity({**answer(kind), "usage": None}, call(kind)) is None
 
 
 @pytest.mark.parametrize(
@@ -58,15 +63,15 @@ def test_a_usual_answer_is_not_odd(kind: str) -> None:
 def test_another_shape_is_named(change: Any, why: str) -> None:
     odd = answer()
     change(odd)
-    assert whole_answers.oddity(odd, call()) == why
+    assert oddity(odd, call()) == why
 
 
 def test_fewer_answers_than_asked_for_and_another_api_are_odd() -> None:
-    assert whole_answers.oddity(answer(), call(n=2)) == "fewer choices"
-    assert whole_answers.oddity(answer(TEXT), call(TEXT, prompt=["a", "b"])) == "fewer choices"
-    assert whole_answers.oddity(answer(), call(prompt=["a", "b"])) is None, "a chat has no prompts"
-    assert whole_answers.oddity(answer(TEXT), call()) == "no message"
-    assert whole_answers.oddity(answer(), call(TEXT)) == "no text"
+    assert oddity(answer(), call(n=2)) == "fewer choices"
+    assert oddity(answer(TEXT), call(TEXT, prompt=["a", "b"])) == "fewer choices"
+    assert oddity(answer(), call(prompt=["a", "b"])) is None, "a chat has no prompts"
+    assert oddity(answer(TEXT), call()) == "no message"
+    assert oddity(answer(), call(TEXT)) == "no text"
 
 
 @pytest.mark.parametrize("reason", ["error", "abort"])
@@ -103,14 +108,14 @@ def test_no_value_at_any_place_is_a_crash(place: tuple[Any, ...], value: Any) ->
         here = here[step]
     here[place[-1]] = value
     try:
-        parsed = whole_answers.judge(json.dumps(odd).encode(), call())
+        read = whole_answers.judge(json.dumps(odd).encode(), call())
     except BackendFailure:
         pass
     else:
-        whole_answers.oddity(parsed, call())
-        assert all(count >= 0 for count in whole_answers.usage_of(parsed))
-        assert isinstance(whole_answers.words_of(parsed), str)
-        whole_answers.is_silent(parsed), whole_answers.finish_of(parsed)
+        whole_answers.oddity(read, call())
+        assert all(count >= 0 for count in read.usage_so_far())
+        assert isinstance(read.words, str)
+        assert read.spoke in (True, False)
     event = json.loads(json.dumps(odd).replace('"message"', '"delta"'))
     stream = RelayedStream(CHAT.form, most=1)
     stream.feed(sse({"choices": [{"index": 0, "delta": {"content": "a"}}]}) + sse(event))
@@ -153,8 +158,8 @@ def test_of_an_event_that_is_not_relayed_nothing_is_noted(finish: Any) -> None:
     bad = {"index": 0, "delta": delta, "token_ids": [7], "finish_reason": finish}
     assert stream.feed(sse({"choices": [good, bad]})) == b""
     assert stream.failure == (ERROR_OBJECT if finish == "abort" else INVALID_JSON)
-    noted = (stream.channels, stream.calls, stream.ids, stream.others, stream.opened)
-    assert not any(noted)
+    assert not stream.said
+    assert not stream.main.ids
     assert stream.first is None
     assert stream.events == [], "nobody passes it on"
 

@@ -70,7 +70,7 @@ def test_a_stream_says_the_same_as_the_whole_and_is_judged_sound(server: Running
     assert made[-2]["usage"] == whole["usage"]
     stream = RelayedStream(forms.MESSAGES)
     assert stream.feed(raw) == raw
-    assert (stream.end(), stream.done, stream.finish) == (None, True, ["length"])
+    assert (stream.end(), stream.done, stream.main.finish) == (None, True, "length")
     assert "".join(stream.pieces) == text
 
 
