@@ -36,7 +36,7 @@ def run_diagnosis(
     from joymigrate import environment
     from joymigrate.environment.lock import lock as locked
 
-    document = read_environment(env) if env else environment.record(chip)
+    document = read_environment(env, chip) if env else environment.record(chip)
     if record:
         emit(json.dumps(document, ensure_ascii=False, indent=1) + "\n", output)
         return Exit.OK
@@ -76,10 +76,22 @@ def compare_lock(chip: Chip, path: Path, format: str, output: Path | None) -> in
     return Exit.FOUND if found else Exit.OK
 
 
-def read_environment(path: Path) -> Mapping[str, Any]:
-    """A recorded environment; JoyError for any other file."""
-    help = "joymigrate doctor --record -o FILE"
-    return read_document(path, ENVIRONMENT, "a recorded environment", help=help)
+def read_environment(path: Path, chip: Chip) -> Mapping[str, Any]:
+    """A recorded environment, or what a text of any tools' answers tells of one. JoyError for a
+    file that tells nothing."""
+    from joymigrate.environment.messages import read_message
+
+    help = "joymigrate doctor --record -o FILE, or the text of pip list, env, an error"
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise JoyError(f"cannot read: {error.strerror}", where=str(path), help=help) from None
+    if text.lstrip().startswith("{"):
+        return read_document(path, ENVIRONMENT, "a recorded environment", help=help)
+    found = read_message(text, chip)
+    if found is None:
+        raise JoyError("nothing in it tells of a machine", where=str(path), help=help)
+    return found
 
 
 def as_json(said: Diagnosis) -> dict[str, Any]:

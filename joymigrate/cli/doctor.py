@@ -47,7 +47,10 @@ def command(
         False, "--record", help="Write what this machine has for the chip, to diagnose elsewhere."
     ),
     env: Path | None = typer.Option(
-        None, "--env", metavar="FILE", help="Diagnose a machine that was recorded with --record."
+        None,
+        "--env",
+        metavar="FILE",
+        help="Diagnose another machine: what --record wrote, or pasted pip list, env, errors.",
     ),
     lock: Path | None = typer.Option(
         None, "--lock", metavar="FILE", help="Write the versions of this machine with hashes."

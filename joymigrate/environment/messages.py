@@ -1,0 +1,177 @@
+"""Reads what people paste about a machine: `pip list`, `env`, the card tool's table, a traceback.
+
+Any mixture of these in any order, as a message or a log holds it. Each line is read by its form;
+a line of none is prose and counts for nothing, and what no line tells stays "not looked at".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from joymigrate.chips import Chip
+from joymigrate.chips.codes import find_codes
+from joymigrate.environment import look
+from joymigrate.environment.rules import DoctorRules, RecordPlaces, rules_of
+
+PACKAGE = re.compile(  # pip freeze; a report's "torch version: 2.5.1"; pip list and conda list
+    r"^(?:\[\w+\] )?(?P<name>[A-Za-z][\w.-]*(?: [A-Za-z][\w-]*)??)"
+    r"(?:==(?P<frozen>[\w.+!-]+)(?:[\s;#].*)?"
+    r"|(?i: version)?\s*[:=]\s*v?(?P<told>[\w.+!-]+)(?: \(.*\))?"
+    r"|\s+(?P<listed>\d[\w.+!-]*)(?:\s+(?:/\S+|\S+\s+(?:pypi|conda-forge|defaults)))?)$"
+)
+SHOWN = re.compile(r"^Name: (\S+)\s*\nVersion: (\S+)", re.MULTILINE)  # pip show
+VARIABLE = re.compile(r"^(?:export |declare -x )?([A-Z][A-Z0-9_]*)=[\"']?(.*?)[\"']?$")
+PYTHON = re.compile(r"(?i)^(?:- *)?python(?: version)?:?\s+v?(3\.\d+(?:\.\d+)?)")
+ARCH = re.compile(r"(?i)(?:^linux\b.*|^architecture:\s*|^platform\b.*|^)\b(aarch64|x86_64)\b")
+DEVICE = re.compile(r"^c([rw-]{9})\S*\s+\d+\s+(\S+)\s+(\S+)\s.*\s(/dev/\S+)$")  # ls -l
+USER = re.compile(r"^uid=\d+\((\S+?)\) .*groups=(\S+)")  # id
+SHARED = re.compile(r"^\S+\s+([\d.]+)([KMGT]?)i?\s.*\s/dev/shm$")  # df -h
+BYTES = {"": 10, "K": 10, "M": 20, "G": 30, "T": 40}  # df without a letter counts in KiB
+CALLED = {"pytorch": "torch"}  # as torch's own report calls it
+TRACE = "Traceback (most recent call last)"
+LISTED = (PACKAGE, VARIABLE, DEVICE)
+ERROR = re.compile(
+    r"(?:^|[\s\]:])(?:[A-Za-z_][\w.]*)?(?:Error|Exception)\b:|\bERR\d{5}\b|\bERROR\b|(?i:^error\b)"
+    r"|(?i:\bfatal\b)|command not found"
+)
+
+
+def read_message(text: str, chip: Chip) -> dict[str, Any] | None:
+    """What a text tells of a machine, in the form of `record()`; None where it tells nothing."""
+    rules = rules_of(chip) or DoctorRules()
+    lines = [line.strip() for line in text.splitlines()]
+    places = rules.record
+    found = {
+        "packages": read_packages(text, lines, places),
+        "variables": read_variables(lines, places),
+        "machine": read_machine(lines),
+        **read_versions(text, places),
+        "memory": read_memory(lines),
+        "errors": list(read_errors(text, chip, rules)),
+    }
+    devices = read_devices(text, lines, places)
+    told = {name: one for name, one in found.items() if one}
+    return told | ({} if devices is None else {"devices": devices}) or None
+
+
+def read_packages(text: str, lines: Sequence[str], places: RecordPlaces) -> dict[str, str]:
+    """The versions of the distributions that a record would hold, the first of each."""
+    known = {str(canonicalize_name(name)): name for name in places.distributions}
+    forms = [one for one in map(PACKAGE.match, lines) if one]
+    pairs = [(one["name"], one["frozen"] or one["told"] or one["listed"]) for one in forms]
+    found: dict[str, str] = {}
+    for said, version in [*SHOWN.findall(text), *pairs]:
+        plain = canonicalize_name(said.replace(" ", "-"))
+        name = known.get(CALLED.get(plain, plain))
+        if name is not None and is_version(version):
+            found.setdefault(name, version)
+    return found
+
+
+def is_version(text: str) -> bool:
+    """Whether a text is a version of a distribution, in full: `2.5.1+cpu`, not `2` alone."""
+    try:
+        return len(Version(text).release) > 1
+    except InvalidVersion:
+        return False
+
+
+def read_variables(lines: Sequence[str], places: RecordPlaces) -> dict[str, str]:
+    """The variables that a record would hold, the last of each."""
+    pairs = [one.groups() for one in map(VARIABLE.match, lines) if one]
+    return {name: value for name, value in pairs if name in places.variables}
+
+
+def read_machine(lines: Sequence[str]) -> dict[str, Any]:
+    """Python, processor and user, as far as lines of their own tell them."""
+    found: dict[str, Any] = {}
+    for line in lines:
+        if python := PYTHON.match(line):
+            found.setdefault("python", python[1])
+        elif user := USER.match(line):
+            groups = re.findall(r"\d+\((\S+?)\)", user[2])
+            found |= {"uid": read_number(user[1]), "gids": [*map(read_number, groups)]}
+        elif arch := ARCH.match(line):
+            found.setdefault("arch", arch[1].lower())
+    return found
+
+
+def read_versions(text: str, places: RecordPlaces) -> dict[str, Any]:
+    """The cards and the versions below Python: driver, firmware, the SDK."""
+    smi = look.read_smi(text, places)
+    said = {name: re.search(pattern, text) for name, pattern in places.pasted.items()}
+    version = {name: found[1] for name, found in said.items() if found}
+    driver = version.get("driver") or smi.get("version")
+    parts = {"version": driver, "firmware": version.get("firmware")}
+    return {
+        "smi": {"exit_code": 0, "output": "", **smi} if smi["cards"] else {},
+        "driver": {name: one for name, one in parts.items() if one},
+        "sdk": {"version": version["sdk"]} if "sdk" in version else {},
+    }
+
+
+def read_devices(text: str, lines: Sequence[str], places: RecordPlaces) -> dict[str, Any] | None:
+    """Device files of `ls -l`, by the names of owner and group; None where nobody listed them."""
+    stem = places.cards.partition("[")[0]
+    found = {
+        path: {"mode": read_mode(mode), "uid": read_number(owner), "gid": read_number(group)}
+        for mode, owner, group, path in (one.groups() for one in map(DEVICE.match, lines) if one)
+        if path in places.shared or path.startswith(stem)
+    }
+    none = re.search(rf"cannot access '?{stem}\S*: No such file", text)
+    return found if found or none else None
+
+
+def read_number(name: str) -> int | str:
+    """A user or a group by its name, or by its number where that is told; root is 0."""
+    return int(name) if name.isdigit() else 0 if name == "root" else name
+
+
+def read_mode(mode: str) -> str:
+    """`rw-rw----` as `0660`."""
+    return f"{sum(1 << 8 - place for place, one in enumerate(mode) if one != '-'):04o}"
+
+
+def read_memory(lines: Sequence[str]) -> dict[str, int]:
+    """The size of shared memory, of a line of `df`."""
+    line = next(filter(None, map(SHARED.match, lines)), None)
+    return {"shm_bytes": int(float(line[1]) * (1 << BYTES[line[2]]))} if line else {}
+
+
+def read_errors(text: str, chip: Chip, rules: DoctorRules) -> Iterator[str]:
+    """What tracebacks end with, and lines outside of them that have the form of an error or hold
+    words that `doctor.yaml` knows; each once. Where there are none, lines with a known code."""
+    ends, rest = split_tracebacks(text.splitlines())
+    rest = [one for one in rest if not any(form.match(one) for form in LISTED)]
+    told = [*ends, *(one for one in rest if ERROR.search(one) or rules.cause_of(one))]
+    if not told:
+        told = [one for one in rest if any(find_codes(chip, one))]
+    yield from dict.fromkeys(filter(None, told))
+
+
+def split_tracebacks(lines: Sequence[str]) -> tuple[list[str], list[str]]:
+    """How each traceback ends, up to an empty line, and the lines outside of all. What a log puts
+    before each line (a rank, a time) is cut off by its width."""
+    ends: list[list[str]] = []
+    outside: list[str] = []
+    width, part = 0, "outside"
+    for line in lines:
+        if TRACE in line:
+            width, part = line.index(TRACE), "frames"
+            ends.append([])
+            continue
+        said = line[width:] if part != "outside" else line
+        if part == "frames" and said.strip() and not said.startswith((" ", "\t")):
+            part = "end"
+        if part == "end" and not said.strip():
+            part = "outside"
+        if part == "end":
+            ends[-1].append(said.strip())
+        elif part == "outside":
+            outside.append(line.strip())
+    return [" ".join(one) for one in ends], outside

@@ -1,0 +1,151 @@
+"""A machine by what people paste: the same first cause as by a record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from joymigrate.chips import get
+from joymigrate.cli._main import run
+from joymigrate.environment import diagnose
+from joymigrate.environment.messages import read_message
+from joymigrate.schema import read_yaml
+
+FOLDER = Path(__file__).parents[1] / "samples" / "environments"
+CHIP = get("ascend")
+ROWS = [row for path in sorted(FOLDER.glob("*.yaml")) for row in read_yaml(path)]
+REPORT = """### Your current environment
+PyTorch version: 2.5.1
+OS: Ubuntu 22.04.5 LTS (aarch64)
+Python version: 3.10.17 (main, May  8 2025, 07:18:04) [GCC 11.4.0] (64-bit runtime)
+Nvidia driver version: 535.104.05
+Architecture:                       aarch64
+[pip3] numpy==1.26.4
+[pip3] torch-npu==2.5.1
+vLLM Version: 0.8.5.post1
+vLLM Ascend Version: 0.8.5rc1
+ASCEND_RT_VISIBLE_DEVICES=0,9
+| npu-smi 24.1.rc2                 Version: 24.1.rc2                                              |
+| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|
+| 0     910B3               | OK            | 96.3        48                0    / 0             |
+| 0                         | 0000:C1:00.0  | 0           0    / 0          3389 / 65536         |
+CANN:
+package_name=Ascend-cann-toolkit
+version=8.1.RC1
+Serving shows an error: it is slow. torch 2.4 worked for me, torch 2 too.
+"""
+LOG = """(Engine pid=412) ERROR 09-12 11:02:33 [core.py:700] Traceback (most recent call last):
+(Engine pid=412) ERROR 09-12 11:02:33 [core.py:700]   File "/vllm/core.py", line 691, in run
+(Engine pid=412) ERROR 09-12 11:02:33 [core.py:700]     start(ERROR)
+(Engine pid=412) ERROR 09-12 11:02:33 [core.py:700] ImportError: libatb.so: cannot open shared
+"""
+
+
+def name(letter: str, number: int | None) -> str:
+    """A user or group as `ls` and `id` print it."""
+    return f"{letter}{number}" if number else "root"
+
+
+def paste(told: Mapping[str, Any]) -> Iterator[str]:
+    """A recorded machine as the lines of the tools that tell of it."""
+    machine, driver = told.get("machine") or {}, told.get("driver") or {}
+    if "python" in machine:
+        yield f"Python {machine['python']}"
+    if "arch" in machine:
+        yield f"Linux host 5.10.0 #1 SMP {machine['arch']} GNU/Linux"
+    if "uid" in machine:
+        groups = ",".join(f"{one}({name('g', one)})" for one in machine.get("gids", ()))
+        yield f"uid={machine['uid']}({name('u', machine['uid'])}) gid=1(g1) groups={groups}"
+    for package, version in (told.get("packages") or {}).items():
+        if version:
+            yield f"{package:<24} {version}"
+    for variable, value in (told.get("variables") or {}).items():
+        yield f'declare -x {variable}="{value}"'
+    smi = told.get("smi") or {}
+    if smi.get("version"):
+        yield f"| npu-smi {smi['version']}   Version: {smi['version']}  |"
+    for card in smi.get("cards") or ():
+        yield f"| {card['id']}     {card['name']}    | {card['health']}    | 93.4  36   0 / 0 |"
+        yield "| 0       | 0000:C1:00.0 | 0       0 / 0  3161/ 32768 |"
+    yield str(smi.get("output", ""))
+    if sdk := (told.get("sdk") or {}).get("version"):
+        yield f"CANN version: {sdk}"
+    for part in ("version", "firmware"):
+        if part in driver:
+            yield f"{'driver' if part == 'version' else part} version: {driver[part]}"
+    for path, facts in (told.get("devices") or {}).items():
+        bits = int(facts.get("mode", "0666"), 8)
+        mode = "".join(one if bits >> 8 - n & 1 else "-" for n, one in enumerate("rwxrwxrwx"))
+        owner, group = name("u", facts.get("uid")), name("g", facts.get("gid"))
+        yield f"c{mode} 1 {owner} {group} 236, 0 May 10 10:00 {path}"
+    for error in told.get("errors") or ():
+        yield from ("Traceback (most recent call last):", '  File "a.py", line 3', error, "")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row["thread"][-50:] for row in ROWS])
+def test_a_pasted_machine_has_the_cause_of_its_record(row: dict[str, Any]) -> None:
+    told = row["environment"]
+    if told.get("devices"):  # `ls -l` prints no answer to whether this user may open a file
+        shown = {
+            path: {key: value for key, value in facts.items() if key != "access"}
+            for path, facts in told["devices"].items()
+        }
+        told = {**told, "devices": shown}
+    by_record = diagnose(told, CHIP)
+    by_text = diagnose(read_message("\n".join(paste(told)), CHIP) or {}, CHIP)
+    first = [said.next and said.next.cause for said in (by_text, by_record)]
+    assert first[0] == first[1], by_text
+
+
+def test_a_report_is_read_by_its_lines_and_prose_is_not() -> None:
+    found = read_message(REPORT, CHIP)
+    assert found is not None
+    assert found["packages"] == {
+        "torch": "2.5.1", "numpy": "1.26.4", "torch-npu": "2.5.1", "vllm": "0.8.5.post1",
+        "vllm-ascend": "0.8.5rc1",
+    }  # fmt: skip
+    assert found["machine"] == {"python": "3.10.17", "arch": "aarch64"}
+    assert found["driver"] == {"version": "24.1.rc2"}
+    assert found["sdk"] == {"version": "8.1.RC1"}
+    assert "errors" not in found
+    said = diagnose(found, CHIP)
+    assert said.next is not None
+    assert said.next.evidence == "ASCEND_RT_VISIBLE_DEVICES=0,9, and 1 cards"
+
+
+def test_what_a_log_puts_before_each_line_is_no_error() -> None:
+    found = read_message(LOG, CHIP)
+    assert found is not None
+    assert found["errors"] == ["ImportError: libatb.so: cannot open shared"]
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("ls: cannot access '/dev/davinci*': No such file or directory", "no-device"),
+        ("-bash: npu-smi: command not found", "driver-missing"),
+        ("torch 2.6.0+cpu\ntorch_npu 2.5.1 pypi_0 pypi", "torch-mismatch"),
+        ("Name: torch_npu\nVersion: 2.5.1\ntorch==2.6.0 ; python_version > '3'", "torch-mismatch"),
+    ],
+)
+def test_short_answers_of_tools(text: str, cause: str) -> None:
+    said = diagnose(read_message(text, CHIP) or {}, CHIP)
+    assert said.next is not None
+    assert said.next.cause == cause
+
+
+def test_the_command_takes_a_text_and_refuses_one_that_tells_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "pasted.txt"
+    path.write_text(REPORT, encoding="utf-8")
+    ask = ["doctor", "--to", "ascend", "--format", "json", "--env", str(path)]
+    assert run(ask) == 1
+    assert json.loads(capsys.readouterr().out)["next"] == "visible-devices"
+    path.write_text("My model gives nonsense. What can I do?\n", encoding="utf-8")
+    assert run(ask) == 2
+    assert "nothing in it tells of a machine" in capsys.readouterr().err
