@@ -268,6 +268,12 @@ def origin_reached(evidence: StopEvidence) -> Reason | None:
             code=site.code, rule=site.rule, reason=site.reason or "-",
         )  # fmt: skip
         return FrameOwner.REWRITE, how, Text(signs.MEND_SITE, line=place(evidence))
+    if evidence.made:
+        how = Text(
+            "the origin's name was seen to reach torch while the program ran, at {places}",
+            places=Text.join(", ", evidence.made[:3]),
+        )
+        return FrameOwner.REWRITE, how, Text(signs.NAME_WHILE_RUNNING, line=evidence.made[0])
     if evidence.names:
         how = Text(
             "the origin's name reached torch from outside of the code: {places}",

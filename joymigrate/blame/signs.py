@@ -143,6 +143,9 @@ REWRITE_FIRST = (
     "`joymigrate rewrite .`, or rehearse with --migrate; `joymigrate scan .` names the rest; where "
     "it names none, the word comes from a checkpoint, an argument or another package"
 )
+NAME_WHILE_RUNNING = (
+    "no rule reads the name there: mend what {line} is handed, or use `joymigrate run`"
+)
 FIND_NAME = "it comes from a checkpoint, an argument or another package: name the device there"
 MEND_EDIT = "look at {line} with `joymigrate scan --why {line}`, and change it by hand"
 MEND_MIXED = "move the tensor that is left behind to the other one's device above {line}"

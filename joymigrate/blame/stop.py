@@ -43,9 +43,10 @@ class StopEvidence:
     `last` the last words where nothing was raised. `on_chip` is False for the program as it was,
     on this machine. `before` is what the program as it was ended with: None where it did not run,
     empty where it ended well. `written` are lines that the rewriting wrote, by file; `left` the
-    sites that it left; `names` places outside of Python that hold the origin's word. `refusals`
-    are those of the rehearsal, `versions` of the installed distributions by name. `rewritten` is
-    False where this run rewrote nothing.
+    sites that it left; `names` places outside of Python that hold the origin's word; `made` the
+    lines of the program that were seen to hand it to torch. `refusals` are those of the rehearsal,
+    `versions` of the installed distributions by name. `rewritten` is False where this run rewrote
+    nothing.
     """
 
     program: Program
@@ -57,6 +58,7 @@ class StopEvidence:
     written: Mapping[str, frozenset[int]] = field(default_factory=dict)
     left: Sequence[OriginSite] = ()
     names: Sequence[str] = ()
+    made: Sequence[str] = ()
     refusals: Sequence[Mapping[str, Any]] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     vendor: Vendor = field(default_factory=Vendor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -42,9 +43,12 @@ def explain(
     on_chip: bool,
     refusals: Sequence[Mapping[str, Any]] = (),
     folder: Path | None = None,
+    made: Sequence[str] = (),
 ) -> Stop:
-    """Why a command's program stopped; `folder` is where it ran, unless in the project."""
-    return judge(evidence(at, done, on_chip=on_chip, refusals=refusals, folder=folder))
+    """Why a command's program stopped; `folder` is where it ran, unless in the project. `made`:
+    lines that were seen to hand torch the origin's word."""
+    known = evidence(at, done, on_chip=on_chip, refusals=refusals, folder=folder)
+    return judge(replace(known, made=made))
 
 
 def reason(at: StepContext, done: CompletedCommand, stop: Stop) -> FailureReason:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -67,6 +68,40 @@ def test_a_device_that_a_nested_configuration_names_is_found_and_mended_on_a_cop
     told = steps["rehearse"]["help"]
     assert "from outside of the code: conf.yaml:2 `cuda`" in told
     assert "conf.yaml:2 `cuda` → `npu` (JM120): the program runs to its end" in told
+
+
+WORDS = PROGRAM.replace('else "cuda"', 'else "".join(["cu", "da"])').replace(
+    "generator).to(device)", 'generator).to("cu" + "da")'
+)
+
+
+def test_a_word_that_is_made_while_running_stops_it_at_its_lines(tmp_path: Path) -> None:
+    made = project(tmp_path, WORDS)
+    lines = WORDS.splitlines()
+    places = [f"train.py:{n}" for n, line in enumerate(lines, 1) if ".to(" in line]
+    steps = steps_of(migrated(made, "python train.py"))
+    assert {name: steps[name]["status"] for name in ORDER} == up_to("rehearse")
+    stop, told = steps["rehearse"]["figures"]["stop"], steps["rehearse"]["help"]
+    assert (stop["line"], stop["whose"]) == (places[0], "rewrite")
+    assert stop["how_known"].endswith(f"while the program ran, at {', '.join(places)}")
+    assert places[0] in stop["next"]
+    assert f"only seen while running: {', '.join(places)}" in told
+    assert "translated there, the program runs to its end: joymigrate run -- python" in told
+
+
+def test_run_translates_such_words_on_the_chip(tmp_path: Path) -> None:
+    made = project(tmp_path, WORDS)
+    words = ["rehearse", "--format", "json", "-o", "r.json", "--"]
+    words += [sys.executable, "-m", "joymigrate", "run", "--", "python", "train.py"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(
+        [sys.executable, "-m", "joymigrate", *words],
+        cwd=made, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("loss") == 3
+    assert "switch: only seen while running" in done.stderr
+    assert json.loads((made / "r.json").read_bytes())["peak_memory_bytes"]["npu:0"] > 0
 
 
 def test_a_script_whose_program_insists_on_a_gpu_is_compared_by_stand_ins(tmp_path: Path) -> None:

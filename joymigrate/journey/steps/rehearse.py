@@ -79,6 +79,8 @@ def run(at: StepContext, *, mends: bool = True) -> StepOutcome:
     refused = found.get("refusals", [])
     stop = explain(at, done, on_chip=True, refusals=refused) if code else None
     cure = try_cure(at, stop) if stop and mends else Cure()
+    if cure.made:
+        stop = explain(at, done, on_chip=True, refusals=refused, made=cure.made)
     if cure.step:  # the mended program is the one to tell of
         again = run(at, mends=False)
         return replace(again, help=Text.join("\n", (*cure.told, again.help)))
@@ -123,10 +125,12 @@ def run(at: StepContext, *, mends: bool = True) -> StepOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Cure:
-    """What was tried on copies against a stop, in words; `step` took it into the work tree."""
+    """What was tried on copies against a stop, in words; `step` took it into the work tree.
+    `made`: lines that only while they run hand torch the origin's word."""
 
     told: tuple[Text, ...] = ()
     step: str | None = None
+    made: tuple[str, ...] = ()
 
 
 def try_cure(at: StepContext, stop: Stop) -> Cure:
@@ -144,11 +148,12 @@ def try_cure(at: StepContext, stop: Stop) -> Cure:
     place = os.path.relpath(at.path(mending.PATCH), at.request.project)
     told = mending.lines(rounds, step, place, command(at.request))
     if tree is None and stop.whose is FrameOwner.REWRITE and not at.request.in_memory:
-        told += translate_while_running(at)
+        net = translate_while_running(at)
+        return Cure((*told, *net.told), step, net.made)
     return Cure(tuple(told), step)
 
 
-def translate_while_running(at: StepContext) -> list[Text]:
+def translate_while_running(at: StepContext) -> Cure:
     """Which lines hand torch the origin's word only while they run, and how the program ends where
     that is translated there."""
     place = at.path(UNREAD)
@@ -157,22 +162,28 @@ def translate_while_running(at: StepContext) -> list[Text]:
     found = json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
     rows = found.get("only_seen_while_running")
     if not rows:
-        return []
-    told = [seen_while_running(at.request.project, rows)]
-    if done.code == 0:
-        how = "  translated there, the program runs to its end: joymigrate run -- {command}"
-        return [*told, Text(how, command=shlex.join(at.request.entry))]
-    stop = explain(at, done, on_chip=True, refusals=found.get("refusals", ())).document()
-    how = "  translated there, it stops at {line}: {message}"
-    return [*told, Text(how, line=stop["line"] or "?", message=stop["message"])]
+        return Cure()
+    told = seen_while_running(at.request.project, rows)
+    how = "  translated there, the program runs to its end: joymigrate run -- {command}"
+    end = Text(how, command=shlex.join(at.request.entry))
+    if done.code:
+        stop = explain(at, done, on_chip=True, refusals=found.get("refusals", ())).document()
+        how = "  translated there, it stops at {line}: {message}"
+        end = Text(how, line=stop["line"] or "?", message=stop["message"])
+    return Cure((told, end), made=tuple(unread_places(at.request.project, rows)))
 
 
 def seen_while_running(project: Path, rows: Iterable[Mapping[str, Any]]) -> Text:
     """Which lines of the program handed torch the origin's word."""
-    name = Program(project).name
-    where = [row["line"].rpartition(":") for row in rows]
-    places = [*dict.fromkeys(f"{name(path)}:{line}" for path, _, line in where)][:MOST_UNREAD]
+    places = unread_places(project, rows)[:MOST_UNREAD]
     return Text("only seen while running: {places}", places=Text.join(", ", places))
+
+
+def unread_places(project: Path, rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The lines of such notes, `train.py:7`, in the order of the files."""
+    name = Program(project).name
+    where = {(name(file), int(line)) for file, _, line in (r["line"].rpartition(":") for r in rows)}
+    return [f"{file}:{line}" for file, line in sorted(where)]
 
 
 def trap(at: StepContext, one: Mapping[str, Any]) -> dict[str, Any]:
