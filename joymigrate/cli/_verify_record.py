@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,9 +106,11 @@ def command(
     session.make_room(output, force)
     before = None if once else made_files.list_files(Path.cwd(), output.resolve())
     environment = random_numbers(launching.environment(), seed, draws)
+    began = time.monotonic()
     with session.recording(settings, resolved, environment, outputs) as running:
         code = launching.run(resolved, launching.with_start(running.environment))
         running.code = code
+    seconds = time.monotonic() - began
     try:
         bundle = open_bundle(output)
     except JoyError as error:
@@ -117,7 +120,7 @@ def command(
         return code
     if not once and code == 0:
         with made_files.set_aside(Path.cwd(), before, output.resolve()):
-            bundle = run_again(bundle, settings, resolved, environment, outputs)
+            bundle = run_again(bundle, settings, resolved, environment, outputs, seconds)
     if not quiet:
         ranks = len(bundle.ranks)
         recorded = bundle.ranks[0]
@@ -159,18 +162,20 @@ def run_again(
     resolved: list[str],
     environment: dict[str, str],
     outputs: list[str],
+    seconds: float,
 ) -> Bundle:
     """The bundle with what the program's other runs saw, every result moved by rounding. What they
-    print is the first run's again, and goes nowhere."""
+    print is the first run's again, and goes nowhere. The first run took so many `seconds`."""
     from joymigrate import launching
     from joymigrate.verify import repeat_runs, session
     from joymigrate.verify.bundle import open_bundle
 
     with tempfile.TemporaryDirectory(prefix="joymigrate-again-") as room:
         made = []
+        until = repeat_runs.last_step(bundle, settings.last, seconds)
         for number in range(1, repeat_runs.RUNS + 1):
             folder = Path(room) / f"again-{number}.jmb"
-            other = repeat_runs.settings_of(settings, folder, number)
+            other = repeat_runs.settings_of(settings, folder, number, until)
             with session.recording(other, resolved, environment, outputs) as running, silent():
                 code = launching.run(resolved, launching.with_start(running.environment))
                 running.code = code
@@ -179,7 +184,7 @@ def run_again(
                 print(text + "rounding moves it is not known", file=sys.stderr)
                 return bundle
             made.append(open_bundle(folder))
-        repeat_runs.keep(bundle, made)
+        repeat_runs.keep(bundle, made, until)
     return open_bundle(bundle.path)
 
 

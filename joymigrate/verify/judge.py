@@ -55,6 +55,7 @@ class Judge:
     floor: float = 0.0  # what the models' outputs are usually off by: no number is better
     coarser: float = 1.0  # how many times coarser than in the nulls the target rounds
     grain: float = 0.0  # the rounding of the program's coarsest type, which comes or does not
+    end: float = math.inf  # the first step that the baseline's other runs did not see
     known: list[float] = field(default_factory=list)  # the factor, once it is asked for
 
     def decide(self, key: Key, series: ErrorSeries) -> SeriesDecision:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from joymigrate.language import Text
 from joymigrate.verify.bundle import Rank
@@ -11,7 +12,7 @@ from joymigrate.verify.findings import Findings, by_step, keep_first
 from joymigrate.verify.judge import ErrorSeries, Judge, Key
 from joymigrate.verify.model import Difference, Phase, RecordStatus
 from joymigrate.verify.text_numbers import NumberColumn, Printed, columns, counterparts, distances
-from joymigrate.verify.watch_stage import CHOSEN, FARTHER, PARTED, is_untold, tell
+from joymigrate.verify.watch_stage import CHOSEN, ENDED, FARTHER, PARTED, is_untold, tell
 
 STAGE, PRINTED = "S5P", "printed"
 
@@ -63,7 +64,7 @@ def row_of(
     order: int,
 ) -> Difference | None:
     """One column; None where it can't be told."""
-    series = distances(ours, theirs)
+    series = tell_part(column.key, distances(ours, theirs), judge, found)
     decided = judge.decide(column.key, series)
     if is_untold(judge, found, series, decided, PRINTED):
         return None
@@ -90,3 +91,14 @@ def row_of(
         order=order,
     )
     return tell(blank, decided, reason, chosen)
+
+
+def tell_part(key: Key, series: ErrorSeries, judge: Judge, found: Findings) -> ErrorSeries:
+    """The numbers of a column that the baseline's other runs printed, too, where they were ended
+    before the program's own end."""
+    if not math.isfinite(judge.end):
+        return series
+    known = min((len(null[key].points) for null in judge.nulls if key in null), default=0)
+    if known < len(series.points):
+        found.leave_out(PRINTED, len(series.points) - known, ENDED)
+    return replace(series, points=series.points[:known])

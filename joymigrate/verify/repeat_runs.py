@@ -2,7 +2,9 @@
 rounding. What they make otherwise, a target may make otherwise as well. No torch.
 
 `verify record` makes two of them and keeps what they saw: series of every step, printed numbers,
-files, and how far each record of a step was. They are the null of every limit (`judge.py`).
+files, and how far each record of a step was. They are the null of every limit (`judge.py`). Of a
+long program they see the recorded steps and as many more as fit a time: what comes after has no
+null and is not judged by one.
 """
 
 from __future__ import annotations
@@ -26,11 +28,13 @@ from joymigrate.verify.rest_stage import UNREPEATED, key_of
 from joymigrate.verify.series import observe_run
 from joymigrate.verify.settings import RecordingSettings
 from joymigrate.verify.tolerance_file import JudgeLimits
+from joymigrate.verify.watch_ranks import whole_steps
 
 AGAIN = "again.json"
 RUNS = 2
 ROLES = ("other", "table")  # of values that come from elsewhere; others follow from a run
 ANEW = 1e-3  # relative: a plain number that is another one, and not the same but for rounding
+SECONDS = 30.0  # of the first run's time that each of the others is given beyond the recorded steps
 
 
 def judge_of(
@@ -38,10 +42,10 @@ def judge_of(
 ) -> Judge:
     """The judge of one process: its other runs, held against the first, are the null, for a target
     that rounds so many times coarser."""
-    runs = runs_of(rank)
+    runs, end = runs_of(rank), ended_at(rank)
     watch, lines = rank.json("watch.json"), rank.json("printed.json").get("lines", [])
     nulls = [
-        observe_run(watch, run["watch"], {})
+        observe_run(whole_steps(watch, end), whole_steps(run["watch"], end), {})
         | observe_prints(lines, run["printed"])
         | observe_files(outputs, run.get("outputs", {}))
         | dict(null_records(rank, run["tables"]))
@@ -52,7 +56,7 @@ def judge_of(
     tests += max((sum(map(len, run["tables"].values())) for run in runs), default=0)
     types = {dtype for step in rank.steps for dtype in rank.table(step).dtype}
     grain = max(map(resolution, types), default=0.0)
-    return Judge(limits, nulls, max(tests, 1), usual_error(rank, runs), coarser, grain)
+    return Judge(limits, nulls, max(tests, 1), usual_error(rank, runs), coarser, grain, end)
 
 
 def usual_error(rank: Rank, runs: Sequence[Mapping[str, Any]]) -> float:
@@ -82,10 +86,25 @@ def null_records(
                 )
 
 
-def settings_of(settings: RecordingSettings, folder: Path, number: int) -> RecordingSettings:
-    """The settings of another run of a baseline."""
+def settings_of(
+    settings: RecordingSettings, folder: Path, number: int, until: int | None = None
+) -> RecordingSettings:
+    """The settings of another run of a baseline, which ends behind the step `until`."""
     made = replace(settings, bundle=str(folder), batches_bytes=0, arguments=(), quiet=True)
-    return replace(made, again=True, noise=1.0, noise_seed=number)
+    return replace(made, again=True, noise=1.0, noise_seed=number, until=until)
+
+
+def last_step(first_run: Bundle, last: int, seconds: float) -> int | None:
+    """The step behind which the other runs end, where the first run took so many seconds; None
+    where they go to the program's own end. `last` is the last recorded step."""
+    steps = int(first_run.ranks[0].json("watch.json").get("steps", 0))
+    until = max(last, int(steps * SECONDS / max(seconds, SECONDS)))
+    return until if until < steps - 1 else None
+
+
+def ended_at(rank: Rank) -> float:
+    """The first step that the other runs did not see; infinite where they saw all."""
+    return float(rank.json(AGAIN).get("end") or math.inf)
 
 
 def runs_of(rank: Rank) -> list[dict[str, Any]]:
@@ -110,20 +129,27 @@ def table_errors(rank: Rank, again: Rank, step: int) -> list[float | None]:
     return [None if math.isnan(e) else min(float(e), 1e300) for e in found]
 
 
-def find_unrepeated(ours: Rank, again: Rank) -> dict[str, Any]:
+def find_unrepeated(ours: Rank, again: Rank, end: float = math.inf) -> dict[str, Any]:
     """What is another one for other reasons than rounding: values that events are made from and
     plain numbers in their calls (by position), and numbers that models are called with. And weights
-    that are others when their model is first called: training has made them."""
+    that are others when their model is first called: training has made them. From the step `end` on
+    what is known of the same place in earlier steps holds."""
     found: dict[str, Any] = {"events": {}, "numbers": {}}
     weights, others = (one.program.get("weights", {}) for one in (ours, again))
     found["weights"] = sorted(
         name for name, one in weights.items() if others.get(name, one)["sha256"] != one["sha256"]
     )
     there = {key_of(event): event for event in again.json("tape.json").get("events", [])}
+    by_place: dict[tuple[str, int, str], dict[str, list[int]]] = {}
     for event in ours.json("tape.json").get("events", []):
-        twin = there.get(key_of(event))
-        if twin is not None and (one := of_event(event, twin)):
-            found["events"][repr(key_of(event))] = one
+        kind, step, number, where = moment = key_of(event)
+        twin = there.get(moment)
+        one = of_event(event, twin) if twin is not None else {}
+        if step >= end:
+            one = by_place.get((kind, number, where), {})
+        by_place[kind, number, where] = one
+        if one:
+            found["events"][repr(moment)] = one
     given = [one.program.get("scalars", {}) for one in (ours, again)]
     for entry in ours.json("forced.json").get("lessons", []):
         place = f"{entry['root']}:{entry['path']}"
@@ -169,21 +195,22 @@ def is_anew(mine: Any, other: Any) -> bool:
     return bool(mine != other) and str(mine) != str(other)
 
 
-def keep(bundle: Bundle, others: Sequence[Bundle]) -> None:
-    """Write into a bundle what its program's other runs saw."""
+def keep(bundle: Bundle, others: Sequence[Bundle], until: int | None = None) -> None:
+    """Write into a bundle what its program's other runs saw; they ended behind step `until`."""
     for rank in bundle.ranks:
         twins = [one for b in others for one in b.ranks if one.number == rank.number]
         if len(twins) < len(others):
             continue
         runs = [describe_run(rank, twin) for twin in twins]
-        if rank is bundle.ranks[0]:
+        if rank is bundle.ranks[0] and until is None:
             for run, other in zip(runs, others, strict=True):
                 run["outputs"] = other.outputs
         facts = {k: v for k, v in rank.manifest.items() if k not in ("schema", "files")}
         writer = RankWriter(rank.folder, facts)
         writer.files = dict(rank.manifest["files"])
-        writer.add_json(AGAIN, {"runs": runs})
-        writer.add_json(UNREPEATED, find_unrepeated(rank, twins[0]))
+        writer.add_json(AGAIN, {"runs": runs, "end": None if until is None else until + 1})
+        end = math.inf if until is None else until + 1
+        writer.add_json(UNREPEATED, find_unrepeated(rank, twins[0], end))
         writer.commit()
     told = json.loads((Path(bundle.path) / MANIFEST).read_bytes())
     outputs = bundle.outputs or None

@@ -23,7 +23,7 @@ class RecordingSettings:
     units in the last place. `arguments` are patterns of operators or modules: arguments and
     results of such calls are kept, in up to `arguments_bytes`. Batches of data loaders are kept in
     up to `batches_bytes`; with `give_batches` the target gets those of the baseline. `again` is
-    another run of a baseline: nothing of its modules is kept.
+    another run of a baseline: nothing of its modules is kept, and it ends behind step `until`.
     """
 
     bundle: str
@@ -45,6 +45,7 @@ class RecordingSettings:
     batches_bytes: int = 0
     give_batches: bool = False
     again: bool = False
+    until: int | None = None
     noise_seed: int = 1
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,8 +23,10 @@ def draws_alike(ours: Rank, theirs: Rank) -> bool:
     return shared or facts[0].get("devices") == facts[1].get("devices")
 
 
-def whole_steps(watch: Mapping[str, Any], before: int) -> dict[str, Any]:
-    """The series without the step that broke off, and what came after it."""
+def whole_steps(watch: Mapping[str, Any], before: float) -> dict[str, Any]:
+    """The series of the steps before one that broke off, or before which a run was ended."""
+    if not watch or before == math.inf:
+        return dict(watch)
     series = {
         name: items if name.startswith("batch ") else [one for one in items if one[0] < before]
         for name, items in watch["series"].items()

@@ -26,6 +26,7 @@ from joymigrate.verify.watch_ranks import drawing, draws_alike, whole_steps
 
 STAGE = "S5W"
 UNTOLD = "the baseline's own runs depart here"
+ENDED = "the baseline's other runs were ended before: the program is long"
 ALONE = "the baseline was run once: how far rounding moves it is not known"
 UNSEEDED = "it changes, and does not begin as the baseline's does: no seed, or another"
 PARTED = "the sides do not compute the same from here on"
@@ -91,10 +92,13 @@ def judge_run(
         return []
     steps = min(a["steps"], b["steps"])
     broken = [int(place["step"]) for place in map(crash.of, ([ours], [theirs])) if place]
-    if broken:
+    if broken or judge.end < steps:
         # What a step did before it broke off is not its whole work.
-        a, b = (whole_steps(side, min(broken)) for side in (a, b))
-        steps = min(steps, *broken)
+        end = min([judge.end, *broken])
+        a, b = (whole_steps(side, end) for side in (a, b))
+        if judge.end < steps:
+            found.leave_out("run", steps - int(judge.end), ENDED)
+        steps = int(min(steps, end))
     found.compared["run"] = steps
     run = RunJudge(a, b, roots, Display(ours.program), judge, found)
     run.same_draws = draws_alike(ours, theirs)
@@ -113,7 +117,8 @@ def is_untold(
     beyond = [error for at, error in series.points if at >= decided.untold]
     if not any(beyond):
         return False
-    found.leave_out(what, len(beyond), UNTOLD if judge.nulls else ALONE)
+    why = ENDED if math.isfinite(judge.end) else UNTOLD
+    found.leave_out(what, len(beyond), why if judge.nulls else ALONE)
     return decided.at is None
 
 

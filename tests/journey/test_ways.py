@@ -77,9 +77,9 @@ WORDS = PROGRAM.replace('else "cuda"', 'else "".join(["cu", "da"])').replace(
 
 def test_a_word_that_is_made_while_running_stops_it_at_its_lines(tmp_path: Path) -> None:
     made = project(tmp_path, WORDS)
-    lines = WORDS.splitlines()
-    places = [f"train.py:{n}" for n, line in enumerate(lines, 1) if ".to(" in line]
     steps = steps_of(migrated(made, "python train.py"))
+    lines = (made / "train.py").read_text().splitlines()  # as rewritten
+    places = [f"train.py:{n}" for n, line in enumerate(lines, 1) if ".to(" in line]
     assert {name: steps[name]["status"] for name in ORDER} == up_to("rehearse")
     stop, told = steps["rehearse"]["figures"]["stop"], steps["rehearse"]["help"]
     assert (stop["line"], stop["whose"]) == (places[0], "rewrite")

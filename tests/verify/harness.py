@@ -74,9 +74,10 @@ def record(
     outputs: Path | None = None,
     *,
     runs: int = 0,
+    until: int | None = None,
     **more: Any,
 ) -> Bundle:
-    """A baseline of a program, with so many other runs of it."""
+    """A baseline of a program, with so many other runs of it, which end behind step `until`."""
     settings = RecordingSettings(bundle=str(bundle), **more)
     execute(program, settings, environment or {}, outputs)
     made = open_bundle(bundle)
@@ -88,10 +89,10 @@ def record(
             others = []
             for number in range(1, runs + 1):
                 folder = Path(room) / f"again-{number}.jmb"
-                other = repeat_runs.settings_of(settings, folder, number)
+                other = repeat_runs.settings_of(settings, folder, number, until)
                 execute(program, other, environment or {}, outputs)
                 others.append(open_bundle(folder))
-            repeat_runs.keep(made, others)
+            repeat_runs.keep(made, others, until)
     return open_bundle(bundle)
 
 

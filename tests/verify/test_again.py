@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 from joymigrate.verify import made_files
-from joymigrate.verify.bundle import Rank
-from joymigrate.verify.repeat_runs import find_unrepeated
+from joymigrate.verify.bundle import Rank, open_bundle
+from joymigrate.verify.model import Outcome
+from joymigrate.verify.repeat_runs import SECONDS, ended_at, find_unrepeated, last_step
+from joymigrate.verify.watch_stage import ENDED
+from tests.verify.harness import record, replay
 
 LOSS = {"kind": "loss", "step": 0, "number": 0}
 EXTERNALS = [("out:net:#0.", "a"), ("other", "b"), ("table", "c"), ("made:tensor", "d")]
@@ -70,3 +74,58 @@ def test_another_run_begins_as_the_first_and_leaves_what_that_made(tmp_path: Pat
     assert (tmp_path / "out" / "checkpoint.pt").read_text() == "of the first run"
     assert not (tmp_path / "log.txt").exists()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["base.jmb", "data.txt", "out"]
+
+
+LONG = """
+import torch
+
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
+optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(12):
+    loss = net(torch.randn(4, 6)).square().mean()
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
+    # here
+    print(f"step {step} loss {loss.item():.4f}")
+"""
+SCALED = "if step == {}: net[0].weight.data.mul_(1.1)"
+
+
+def test_other_runs_of_a_long_program_end_early_and_the_rest_is_not_judged_by_them(
+    tmp_path: Path,
+) -> None:
+    program, bundle = tmp_path / "program.py", tmp_path / "base.jmb"
+    program.write_text(LONG)
+    made = record(program, bundle, runs=2, until=5)
+    assert ended_at(made.ranks[0]) == 6
+    runs = json.loads((bundle / "rank-0" / "again.json").read_bytes())["runs"]
+    assert [len(run["printed"]) for run in runs] == [6, 6]
+    clean = replay(bundle, program, tmp_path / "clean.jmb", noise=1.0, noise_seed=7)
+    assert clean.verdict is Outcome.PASS
+    assert clean.covered["run"] == {"compared": 6, "of": 12}
+    assert {"what": "run", "count": 6, "reason": ENDED} in clean.uncovered
+    assert {"what": "printed", "count": 12, "reason": ENDED} in clean.uncovered
+    program.write_text(LONG.replace("# here", SCALED.format(4)))
+    assert replay(bundle, program, tmp_path / "fault.jmb").verdict is Outcome.FAIL
+
+
+def test_other_runs_go_to_the_end_of_a_short_program(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(LONG)
+    first = record(program, tmp_path / "base.jmb")
+    assert last_step(first, 2, SECONDS) is None
+    assert last_step(first, 2, 2 * SECONDS) == 6
+    assert last_step(first, 2, 100 * SECONDS) == 2  # the recorded steps are seen in any case
+    assert ended_at(open_bundle(tmp_path / "base.jmb").ranks[0]) == math.inf
+
+
+def test_what_is_known_of_a_place_holds_behind_the_end_of_the_other_runs(tmp_path: Path) -> None:
+    ours, other = (rank(tmp_path / name, {}, time, 7.5) for name, time in (("a", 1.0), ("b", 2.0)))
+    tape = json.loads((ours.folder / "tape.json").read_bytes())
+    tape["events"].append({**tape["events"][0], "step": 8})
+    (ours.folder / "tape.json").write_text(json.dumps(tape))
+    known = {"constants": [1]}
+    found = find_unrepeated(ours, other, 3)["events"]
+    assert found == {repr(("loss", step, 0, "")): known for step in (0, 8)}
