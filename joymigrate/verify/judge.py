@@ -16,6 +16,7 @@ from joymigrate.stats import t_quantile
 from joymigrate.verify.tolerance_file import JudgeLimits
 
 Key = tuple[str, str]  # kind and name
+ALL_OF_IT = 1.0  # a relative error that is as large as what is seen: no less can be told
 RESOLUTION = 2.0**-23  # of float32, in which the sizes of what is seen are kept
 
 
@@ -71,6 +72,7 @@ class Judge:
             at = next((at for at, error in series.points if error == math.inf), None)
             return SeriesDecision(at, worst, None, -math.inf if worst else math.inf)
         factor, null, limit = self.factor(), max(series.floor, self.floor, self.grain), 0.0
+        untold = math.inf
         known, next_one = sorted(point for one in others for point in one.points), 0
         for at, error in sorted(series.points):
             while next_one < len(known) and known[next_one][0] <= at:
@@ -78,7 +80,8 @@ class Judge:
             limit = factor * null
             if not error <= limit:
                 return SeriesDecision(at, error, limit)
-        return SeriesDecision(None, worst, limit)
+            untold = at if limit >= ALL_OF_IT and untold == math.inf else untold
+        return SeriesDecision(None, worst, limit, untold)
 
     def factor(self) -> float:
         """How many times its null a clean error may be: by how far the baseline's own runs are

@@ -54,13 +54,15 @@ class ModuleStage:
     drawn: dict[str, list[str]] = field(default_factory=dict)  # module → what it draws at random
     uncopied: list[str] = field(default_factory=list)  # the same in the baseline
     unlike: Difference | None = None  # the first module whose copy does not do what it does
-    rounding: list[float] = field(default_factory=list)  # errors by the baseline's, of all cuts
+    # errors by the baseline's, of all cuts, and whether in the program's own type
+    rounding: dict[bool, list[float]] = field(default_factory=lambda: {True: [], False: []})
     passes: int = 0
 
     def coarser(self) -> float:
-        """How many times coarser than the baseline's machine the target rounds, as most modules
-        show on equal inputs; a fault is in few of them."""
-        return max(statistics.median(self.rounding), 1.0) if self.rounding else 1.0
+        """How many times coarser than the baseline the target rounds, as most modules show on equal
+        inputs; a fault is in few of them. A narrower type of the target's is coarser."""
+        measured = self.rounding[True] or self.rounding[False]
+        return max(statistics.median(measured), 1.0) if measured else 1.0
 
     def uncompared(self) -> list[tuple[int, Any]]:
         """(how many, why) of the values of replayed calls that were not held against anything."""
@@ -108,7 +110,7 @@ def judge_forced(
         judge = PassJudge(stored, replayed, tolerance, most, view, kinds, differing)
         found.rows += called_otherwise(judge, stored, replayed)
         found.covered |= judge.covered
-        found.rounding += judge.rounding
+        found.rounding[judge.native] += judge.rounding
         found.notes += [
             Text(
                 "{module}: no gradients compared ({why})",
@@ -331,8 +333,10 @@ class PassJudge:
         if error == 0:
             return RecordStatus.IDENTICAL, "error_ratio", 0.0, self.most, None
         base = max(cut.error if self.native and cut.error else cut.error32, mine.get("own", 0.0))
-        if mine["dtype"] in EPSILON and (self.native or not self.raw["native"]):  # its own type
-            self.rounding.append(error / max(base, EPSILON[mine["dtype"]]))
+        if mine["dtype"] in EPSILON:  # the baseline's runs round in float32, or as its own type
+            rounds = max(base, EPSILON[mine["dtype"]])
+            rounds = rounds if self.raw["native"] else max(cut.error32, EPSILON["float32"])
+            self.rounding.append(error / rounds)
         base = max(base, self.floor(cut.dtype, mine["dtype"]))
         if base == 0:
             return RecordStatus.FAIL, "mismatch", error, 0.0, "whole numbers differ"

@@ -25,7 +25,7 @@ from joymigrate.verify.series import observe_run, random_words, rename_series
 from joymigrate.verify.watch_ranks import drawing, draws_alike, whole_steps
 
 STAGE = "S5W"
-UNTOLD = "the baseline's own runs depart here"
+UNTOLD = "the baseline's own runs depart here, or would if they rounded as the target does"
 ENDED = "the baseline's other runs were ended before: the program is long"
 ALONE = "the baseline was run once: how far rounding moves it is not known"
 UNSEEDED = "it changes, and does not begin as the baseline's does: no seed, or another"

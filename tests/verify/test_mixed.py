@@ -13,6 +13,7 @@ from joymigrate.verify.bundle import open_bundle
 from joymigrate.verify.cut import Cut
 from joymigrate.verify.mixed_precision import held_off
 from joymigrate.verify.model import Outcome
+from joymigrate.verify.watch_stage import UNTOLD
 from tests.verify.harness import record, replay
 
 PROGRAM = """
@@ -113,3 +114,38 @@ def test_autocast_is_held_off_where_asked_and_comes_back() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.mm(a, a).dtype is torch.bfloat16
     assert not torch.is_autocast_enabled("cpu")
+
+
+NARROW = """
+import os, torch
+from torch import nn
+torch.manual_seed(0); torch.set_num_threads(1)
+dtype = getattr(torch, os.environ.get("DTYPE", "float32"))
+model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 4)).to(dtype)
+optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+data = torch.Generator().manual_seed(1)
+for step in range(8):
+    x = torch.randn(8, 16, generator=data)
+    loss = (model(x.to(dtype)).float() - x[:, :4]).square().mean()
+    optimiser.zero_grad(); loss.backward(); optimiser.step()
+"""
+DOUBLE = "\n    x = x * 2 if step >= 6 else x\n    loss"
+
+
+def test_a_run_in_fewer_digits_is_held_to_the_rounding_of_those(tmp_path: Path) -> None:
+    """All of a run differs by the rounding of bfloat16, also what the model is given; twice the
+    data in a later step are other data, and sizes of updates can't be told."""
+    (tmp_path / "p.py").write_text(NARROW)
+    (tmp_path / "wrong.py").write_text(NARROW.replace("\n    loss", DOUBLE, 1))
+    record(tmp_path / "p.py", tmp_path / "b.jmb", runs=2)
+    narrow = {"DTYPE": "bfloat16"}
+    found = replay(tmp_path / "b.jmb", tmp_path / "p.py", tmp_path / "t.jmb", narrow)
+    assert found.verdict is Outcome.PASS, (found.reason, found.first_divergence)
+    told = {str(row.op).partition(" ")[0] for row in found.records if row.stage == "S5W"}
+    left = [str(item["what"]) for item in found.uncovered if item["reason"] == UNTOLD]
+    assert {"input", "loss"} <= told
+    assert any(what.startswith("size of the update") for what in left)
+    wrong = replay(tmp_path / "b.jmb", tmp_path / "wrong.py", tmp_path / "w.jmb", narrow)
+    first = wrong.first_divergence
+    assert first is not None
+    assert (first.stage, first.op, first.step) == ("S5W", "input 0", 6)
