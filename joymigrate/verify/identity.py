@@ -18,8 +18,8 @@ from joymigrate.verify.tolerance import ROUNDED_LAST
 GROWS = "departs by rounding first, and grows: it may follow from the program's own results"
 LOADED = "loaded state"  # of a model that was called before
 TIE = "shared weight"
-TIED_THERE = "{one} and {other} are one tensor in the baseline, and two here"
-TIED_HERE = "{one} and {other} are one tensor here, and two in the baseline"
+TIED_THERE = "{one} and {other} are {shared} in the baseline, and not here"
+TIED_HERE = "{one} and {other} are {shared} here, and not in the baseline"
 GIVEN = "the target's loader makes other data; the program got the baseline's"
 FLAT_TENSOR = "_flat_param"  # what FSDP1 calls its flat tensor in the wrapper
 ROUNDING = 2.0**-20  # what the device computed may differ by this
@@ -150,32 +150,33 @@ def copies(
 def ties(
     program: Mapping[str, Any], target: Mapping[str, Any], names: Mapping[str, str]
 ) -> Iterator[Difference]:
-    """Weights that are one tensor under two names on one side, and two on the other: training then
-    moves them apart, whatever they begin with."""
-    if "ties" not in program or "ties" not in target:
-        return
+    """Weights that are one tensor under two names, or two tensors in one memory, on one side alone:
+    training then moves them apart, whatever they begin with."""
     view = Display(program)
     back: dict[str, str] = {}
     for name in program.get("weights", {}):
         place, leaf = owner_of(name)
         back[join_path(names.get(place, place), leaf)] = name
     forth = {mine: there for there, mine in back.items()}
-    mine, other = program["ties"], target["ties"]
-    pairs = [(a, b) for a, b in mine.items() if a in forth and b in forth]
-    pairs += [(back[a], back[b]) for a, b in other.items() if a in back and b in back]
-    for order, (name, first) in enumerate(dict.fromkeys(pairs)):
-        there = [forth[one] for one in (name, first)]
-        if any(one not in target.get("weights", {}) for one in there):
+    for kind, shared in (("ties", "one tensor"), ("memory", "two tensors in one memory")):
+        if kind not in program or kind not in target:
             continue
-        ours = mine.get(name, name) == mine.get(first, first)
-        theirs = other.get(there[0], there[0]) == other.get(there[1], there[1])
-        if ours == theirs:
-            yield difference(view(owner_of(name)[0]), TIE, RecordStatus.PASS, order=order)
-            continue
-        words = TIED_THERE if ours else TIED_HERE
-        reason = Text(words, one=view(name), other=view(first))
-        where = view(owner_of(name)[0])
-        yield difference(where, TIE, RecordStatus.FAIL, reason=reason, order=order)
+        mine, other = program[kind], target[kind]
+        pairs = [(a, b) for a, b in mine.items() if a in forth and b in forth]
+        pairs += [(back[a], back[b]) for a, b in other.items() if a in back and b in back]
+        for order, (name, first) in enumerate(dict.fromkeys(pairs)):
+            there = [forth[one] for one in (name, first)]
+            if any(one not in target.get("weights", {}) for one in there):
+                continue
+            ours = mine.get(name, name) == mine.get(first, first)
+            theirs = other.get(there[0], there[0]) == other.get(there[1], there[1])
+            where = view(owner_of(name)[0])
+            if ours == theirs:
+                yield difference(where, TIE, RecordStatus.PASS, order=order)
+                continue
+            words = TIED_THERE if ours else TIED_HERE
+            reason = Text(words, one=view(name), other=view(first), shared=shared)
+            yield difference(where, TIE, RecordStatus.FAIL, reason=reason, order=order)
 
 
 def unequal(

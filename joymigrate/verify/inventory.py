@@ -47,6 +47,9 @@ class ModuleInventory:
         self.hashed: IdentityMap[tuple[str, str]] = IdentityMap()  # root and name of first calls
         self.shared: dict[str, str] = {}  # a later model's tensor → the same one's name before
         self.ties: dict[str, str] = {}  # a name of a tensor → its first name in the same model
+        # storage → offset → the first parameter there; and those that others in a model lie upon
+        self.placed: IdentityMap[dict[int, str]] = IdentityMap()
+        self.memory: dict[str, str] = {}
         self.sizes: dict[str, int] = {}  # modules of a root when it was noted
         self.since: dict[str, int] = {}  # root → step of its first recorded call
 
@@ -84,6 +87,15 @@ class ModuleInventory:
                     self.shared[place] = source
                 elif hashable(tensor):
                     self.weights[place] = {"kind": kind, **tensor_hash(tensor)}
+                    if kind == "parameter" and source == place and tensor.numel():
+                        self.note_memory(place, tensor)
+
+    def note_memory(self, place: str, parameter: torch.Tensor) -> None:
+        """Where a parameter lies, and which other tensor of its model lies there as well."""
+        known = self.placed.setdefault(parameter.untyped_storage(), {})
+        source = known.setdefault(int(parameter.storage_offset()), place)
+        if source != place and source.partition(":")[0] == place.partition(":")[0]:
+            self.memory[place] = source
 
     def is_complete(self, roots: ModuleNames, root: str) -> bool:
         """Whether a root was noted, and has as many modules as then."""
@@ -131,6 +143,7 @@ class ModuleInventory:
             "weights": self.weights,
             "shared": self.shared,
             "ties": self.ties,
+            "memory": self.memory,
             "since": self.since,
             "scalars": self.scalars,
         }

@@ -29,13 +29,16 @@ for step in range(3):
     nn.utils.clip_grad_norm_(net.parameters(), 0.5); optimiser.step()
 """
 ONE, TWO = "self.embed.weight", "nn.Parameter(self.embed.weight.detach().clone())"
+MEMORY = "nn.Parameter(self.embed.weight.detach())"
 
 
 @pytest.mark.parametrize(
     ("ours", "theirs", "words"),
     [
-        (ONE, TWO, "one tensor in the baseline, and two here"),
-        (TWO, ONE, "one tensor here, and two in the baseline"),
+        (ONE, TWO, "one tensor in the baseline, and not here"),
+        (TWO, ONE, "one tensor here, and not in the baseline"),
+        (ONE, MEMORY, "one tensor in the baseline, and not here"),
+        (MEMORY, TWO, "two tensors in one memory in the baseline, and not here"),
     ],
 )
 def test_a_tie_of_weights_that_one_side_lacks_is_named(
