@@ -234,8 +234,8 @@ def fact_of(row: Difference) -> str | None:
         return "shared weights" if op == TIE else LOADED
     if op.endswith(NEW_WAY):
         return "other weights"
-    if row.stage == "S1":
-        return "other data" if "batch" in op or op.startswith("data loader") else "other weights"
+    if row.stage == "S1":  # that data or weights are others is what is seen: nothing says why
+        return None
     if row.phase == "loss" and row.value == math.inf:  # on one side alone
         return "overflow"
     if row.reason == free.CHANGED:

@@ -1,6 +1,6 @@
 """Which causes are right for which fault.
 
-A cause that is a fact about a place (other settings, other data, another formula of the loss) is
+A cause that is a fact about a place (other settings, another mode, another formula of the loss) is
 right where the fault lies there, as `where` said before any run. One that an experiment found has to
 be written down here for the fault. What is not written is wrong.
 """
@@ -19,7 +19,6 @@ PLACES = {
     "weights changed by hand": "update state",
     "training mode": "mode",
     "gradients on or off": "mode",
-    "other data": "input",
     "other settings": "forward",
     "other weights": "weights state",
     "loaded state": "weights state",

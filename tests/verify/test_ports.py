@@ -52,13 +52,13 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("    net.eval()\n", "", "net", "training mode", "in training mode here, in evaluation mode in the baseline"),
         ("    net.train()\n", "    net.train(step == 0)\n", "net", "training mode", "in evaluation mode here, in training mode in the baseline"),
         ("    net.eval()\n", "    net.eval(); net.second.train()\n", "second", "training mode", "in training mode here, in evaluation mode in the baseline"),
-        ("self.second = Block()", "self.second = Block(bias=False)", "second.up", "other weights", "the target has no such tensor"),
+        ("self.second = Block()", "self.second = Block(bias=False)", "second.up", None, "the target has no such tensor"),
         ("self.up(self.norm(x))", "F.linear(self.norm(x), self.up.weight)", "first", "an operator added", "`linear()` added"),
         ("    # after the backward pass", "    for p in net.parameters(): p.grad.clamp_(-0.01, 0.01)", "first.norm", "an operator added", "`clamp(-0.01, 0.01)` added"),
     ],
 )  # fmt: skip
 def test_it_is_one_failure_with_its_cause(
-    old: str, new: str, module: str, cause: str, evidence: str, base: Path, tmp_path: Path
+    old: str, new: str, module: str, cause: str | None, evidence: str, base: Path, tmp_path: Path
 ) -> None:
     assert old in PROGRAM
     (tmp_path / "p.py").write_text(PROGRAM.replace(old, new, 1))
