@@ -19,6 +19,7 @@ Call = Sequence[Any]  # name, arguments, line
 CLOSE = 1e-5  # relative: numbers that were computed in floating point
 MOST = 8  # lines that differ, of which the first can be told as the cause
 NARROW = ("half", "bfloat16", "float16")
+CONVERSIONS = ("to", "type", "type_as", "float", "double", *NARROW)
 NAMED = 3  # calls in words
 SAME = {
     "truediv": "div",
@@ -78,7 +79,7 @@ def differences(ours: Sequence[Call], theirs: Sequence[Call]) -> list[OtherCall]
             if tag == "replace":
                 gone = all_words(ours[a:a_end])
                 words = Text("{have}, {want} in the baseline", have=added, want=gone)
-            kind = REDUCED if all(map(is_narrowing, theirs[b:b_end])) else kind
+            kind = REDUCED if is_shortening(theirs[b:b_end]) else kind
             found.append(OtherCall(kind, words, (near[0], theirs[b][2])))
         else:
             gone = all_words(ours[a:a_end])
@@ -121,9 +122,10 @@ def name_positions(given: Mapping[str, Any], other: Mapping[str, Any]) -> dict[s
     }
 
 
-def is_narrowing(call: Call) -> bool:
-    """Whether a call converts to 16 bits."""
-    return call[0] in NARROW or call[1].get("dtype") in NARROW
+def is_shortening(calls: Sequence[Call]) -> bool:
+    """Whether calls do nothing but convert, to 16 bits and perhaps back."""
+    narrow = [c for c in calls if c[0] in NARROW or c[1].get("dtype") in NARROW]
+    return bool(narrow) and all(c in narrow or c[0] in CONVERSIONS for c in calls)
 
 
 def is_shape(value: Any) -> bool:

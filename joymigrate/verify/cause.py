@@ -27,6 +27,15 @@ def of_operator(facts: Mapping[str, Any]) -> Cause:
             error=f"{facts['error']:.2g}",
         )
         return Cause("a kernel that misreads strides", words, "experiment")
+    if facts.get("precision"):
+        words = Text(
+            "{name} is off by {error} here: in float64 on operands rounded as {kind} it makes the "
+            "same",
+            name=facts["name"],
+            error=f"{facts['error']:.2g}",
+            kind=facts["precision"],
+        )
+        return Cause(REDUCED, words, "experiment")
     words = Text(
         "{name} is wrong by itself: error {error}, on the CPU {own}",
         name=facts["name"],

@@ -15,7 +15,9 @@ from joymigrate.verify.rest_evidence import LoneCall
 from joymigrate.verify.tape_entries import widen
 from joymigrate.verify.transforms import exchange, tensors_in
 
-EXPLAINED = 0.1  # of the error is left on contiguous copies: the strides are misread
+EXPLAINED = 0.1  # of the error is left where an experiment has removed its cause
+# Explicit bits of the mantissas that devices shorten the operands of products to.
+MANTISSAS = {"bfloat16": 7, "float16 or TF32": 10, "HF32": 11}
 RATIO = 10.0  # error on the device by that of the same call on the CPU
 FLOOR = 2.0**-22
 MOST_CALLS = 200
@@ -78,8 +80,27 @@ def judge_call(func: Any, name: str, args: Any, kwargs: Any) -> dict[str, Any] |
         "error": min(error, 1e300),
         "cpu_error": min(own, 1e300),
     }
+    if not better:
+        operator["precision"] = find_precision(func, args, kwargs, mine, EXPLAINED * error)
     device = str(next(iter(given.values())).device)
     return {**operator, "case": lone.case(operator, golden, device)}
+
+
+def find_precision(func: Any, args: Any, kwargs: Any, mine: torch.Tensor, most: float) -> str:
+    """The type to whose mantissa the device rounds a call's operands: the same call in float64 on
+    operands so rounded is no more than `most` (relative) from what the device made. Else empty."""
+    given = {id(t): t for t in tensors_in((args, kwargs)) if t.dtype is torch.float32}
+    for kind, bits in MANTISSAS.items() if given else ():
+        made = outcome(func, args, kwargs, {k: shorten(t, bits) for k, t in given.items()})
+        if made is not None and relative_error(mine, made) < most:
+            return kind
+    return ""
+
+
+def shorten(tensor: torch.Tensor, bits: int) -> torch.Tensor:
+    """Float64 on the CPU, rounded to so many explicit bits of mantissa."""
+    fraction, exponent = torch.frexp(tensor.detach().to("cpu", torch.float64))
+    return torch.ldexp(torch.round(fraction * 2.0 ** (bits + 1)) / 2.0 ** (bits + 1), exponent)
 
 
 def outcome(func: Any, args: Any, kwargs: Any, others: Mapping[int, Any]) -> torch.Tensor | None:

@@ -83,3 +83,14 @@ def test_numbers_that_become_tensors_are_no_calls() -> None:
     made = lambda: X * torch.tensor(2.0, dtype=torch.float32)  # noqa: E731
     held = torch.tensor(2.0)
     assert told(made, lambda: X * held) == []
+
+
+def test_casts_to_16_bits_and_perhaps_back_are_reduced_precision() -> None:
+    plain = lambda: (X * 2.0).softmax(-1)  # noqa: E731
+    back = lambda: (X * 2.0).half().float().softmax(-1)  # noqa: E731
+    other = lambda: (X * 2.0).half().float().abs().softmax(-1)  # noqa: E731
+    assert [kind for kind, _ in told(plain, back)] == ["reduced precision"]
+    assert [kind for kind, _ in told(plain, other)] == ["an operator added"]
+    assert [kind for kind, _ in told(plain, lambda: (X.double() * 2.0).softmax(-1))] != [
+        "reduced precision"
+    ]

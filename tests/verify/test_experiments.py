@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from joymigrate.verify.bundle import open_bundle
+from joymigrate.verify.cause import of_operator
 from joymigrate.verify.evidence_pack import script, write_pack
+from joymigrate.verify.measure import relative_error
 from joymigrate.verify.rest_evidence import LoneCall
-from joymigrate.verify.wrong_call import WrongCallSearch
+from joymigrate.verify.wrong_call import EXPLAINED, WrongCallSearch, find_precision, shorten
 from tests.verify.faults import FAULTS, PROGRAMS
 from tests.verify.harness import record, replay
 
@@ -87,3 +89,18 @@ def test_calls_that_agree_with_float64_are_no_evidence() -> None:
     with WrongCallSearch() as search:
         torch.nn.functional.gelu(x, approximate="tanh")
     assert (search.found, search.count) == (None, 1)
+
+
+def test_a_product_of_shortened_operands_names_the_type_that_they_are_rounded_to() -> None:
+    x, w = torch.randn(16, 64), torch.randn(8, 64)
+    linear, exact = torch.nn.functional.linear, (x.double() @ w.double().T)
+    for kind, bits in (("bfloat16", 7), ("float16 or TF32", 10), ("HF32", 11)):
+        mine = linear(shorten(x, bits).float(), shorten(w, bits).float())
+        error = relative_error(mine, exact)
+        assert find_precision(linear, (x, w), {}, mine, EXPLAINED * error) == kind
+    noisy = exact.float() * (1 + 1e-3 * torch.randn(16, 8))  # as far off, by no such rounding
+    error = relative_error(noisy, exact)
+    assert find_precision(linear, (x, w), {}, noisy, EXPLAINED * error) == ""
+    assert torch.equal(shorten(x, 7), x.bfloat16().double())
+    facts = {"name": "linear", "error": 2e-3, "cpu_error": 1e-7, "precision": "bfloat16"}
+    assert of_operator(facts).name == "reduced precision"
