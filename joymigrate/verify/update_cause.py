@@ -24,7 +24,9 @@ def cause_of_update(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Cause
         pairs = [(a, b) for a, b in results if "updates" in a and "updates" in b]
         if all(apart(a["updates"], b["updates"]) <= CLOSE for a, b in pairs):
             continue
-        names = [f"{one.get('module')}.{one['class']}" for one in (ours, theirs)]
+        names = [str(one["class"]) for one in (ours, theirs)]
+        if ours.get("module") and theirs.get("module"):  # an older baseline does not say it
+            names = [f"{one['module']}.{one['class']}" for one in (ours, theirs)]
         alike = names[0] == names[1]
         diff = cause_of(mine.get("trace"), other.get("trace"), MOST if alike else 1)
         if diff is None and not alike:

@@ -120,6 +120,8 @@ def test_another_class_is_the_cause_where_its_code_differs_in_more_than_one_plac
     assert found is not None
     assert (found.name, found.by) == ("another class", "fact")
     assert "vendor.optim.Adam, torch.optim.adam.Adam in the baseline" in str(found.words)
+    told = cause_of_update({**ours, "module": None}, {**made, "module": "vendor.optim"})
+    assert told is None or told.by == "diff"  # by their classes they are one
 
 
 def test_an_update_that_is_the_same_has_no_cause() -> None:
