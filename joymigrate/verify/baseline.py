@@ -50,6 +50,7 @@ class Baseline:
         bundle = open_bundle(path)
         number = rank_and_world()[0]
         known = [rank.number for rank in bundle.ranks]
+        self.processes = len(known)
         self.rank: Rank = bundle.rank(number if number in known else known[0])
         self.mapping = read_map(Path(settings.alignment)) if settings.alignment else None
         self.table = self.rank.json("forced.json")
@@ -177,7 +178,8 @@ class Baseline:
         root: str,
     ) -> None:
         """Experiments on the first wrong value that a module computes, and what is kept of it."""
-        row = first_wrong_row(reference, rows, most_ratio(self.table, Tolerance.of(None).judge))
+        most = most_ratio(self.table, Tolerance.of(None).judge, self.processes)
+        row = first_wrong_row(reference, rows, most)
         if row is None:
             return
         self.explained = True

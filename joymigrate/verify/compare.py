@@ -152,7 +152,9 @@ def judge_rank(case: Comparison, theirs: Rank, found: Findings) -> ModuleStage:
         return replayed
     judge_the_rest(ours, theirs, case.alike, found)
     outputs = case.baseline.outputs if first and not case.lost else {}
-    limits = repeat_runs.judge_of(ours, case.tolerance.judge, outputs, replayed.coarser())
+    limits = repeat_runs.judge_of(
+        ours, case.tolerance.judge, outputs, replayed.coarser(), len(case.target.ranks)
+    )
     if first and (case.alike or not case.lost):
         steps(case.baseline, case.target, case.pairing, replayed, found, limits)
     judge_program(ours, theirs, replay, found)
@@ -217,7 +219,7 @@ def judge_replay(
     """S3 and S4: modules on the baseline's inputs."""
     table, view = ours.json("forced.json"), Display(ours.program)
     replayed = module_stage.judge_forced(
-        table, replay, ours.program, theirs.program, case.tolerance
+        table, replay, ours.program, theirs.program, case.tolerance, len(case.target.ranks)
     )
     judged = [j for j in replayed.rows if not matches(j.difference.module, case.pairing.ignored)]
     unequal = {row.module for row in found.rows if row.status.failed}

@@ -72,10 +72,10 @@ class ModuleStage:
         return [(number, reason) for reason, number in counts.items()]
 
 
-def most_ratio(table: Mapping[str, Any], limits: JudgeLimits) -> float:
+def most_ratio(table: Mapping[str, Any], limits: JudgeLimits, processes: int = 1) -> float:
     """How many times its own error the baseline's values at cuts may be missed by: the judge's
-    factor, where inputs are equal and nothing drifts."""
-    count = sum(len(entry["rows"]) for entry in table.get("lessons", ()))
+    factor, where inputs are equal and nothing drifts. So many processes have such a table."""
+    count = processes * sum(len(entry["rows"]) for entry in table.get("lessons", ()))
     held = replace(limits, spread=limits.equal_inputs, weight=FREEDOM)
     return Judge(held, tests=count).factor()
 
@@ -86,6 +86,7 @@ def judge_forced(
     program: Mapping[str, Any],
     target_program: Mapping[str, Any],
     tolerance: Tolerance,
+    processes: int = 1,
 ) -> ModuleStage:
     """Judge every replayed call by the baseline's table."""
     found = ModuleStage()
@@ -93,7 +94,7 @@ def judge_forced(
     view = Display(program)
     kinds = classes(program)
     differing = settings(program, target_program, replay)
-    most = most_ratio(table, tolerance.judge)
+    most = most_ratio(table, tolerance.judge, processes)
     for replayed in replay.get("lessons", []):
         stored = known.get((replayed["root"], replayed.get("path", ""), replayed["number"]))
         if stored is None:

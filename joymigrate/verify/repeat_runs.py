@@ -38,10 +38,14 @@ SECONDS = 30.0  # of the first run's time that each of the others is given beyon
 
 
 def judge_of(
-    rank: Rank, limits: JudgeLimits, outputs: Mapping[str, Any], coarser: float = 1.0
+    rank: Rank,
+    limits: JudgeLimits,
+    outputs: Mapping[str, Any],
+    coarser: float = 1.0,
+    processes: int = 1,
 ) -> Judge:
-    """The judge of one process: its other runs, held against the first, are the null, for a target
-    that rounds so many times coarser."""
+    """The judge of one process out of so many, which share one rate of false alarms: its other
+    runs, held against the first, are the null, for a target that rounds so many times coarser."""
     runs, end = runs_of(rank), ended_at(rank)
     watch, lines = rank.json("watch.json"), rank.json("printed.json").get("lines", [])
     nulls = [
@@ -56,7 +60,8 @@ def judge_of(
     tests += max((sum(map(len, run["tables"].values())) for run in runs), default=0)
     types = {dtype for step in rank.steps for dtype in rank.table(step).dtype}
     grain = max(map(resolution, types), default=0.0)
-    return Judge(limits, nulls, max(tests, 1), usual_error(rank, runs), coarser, grain, end)
+    tests = max(tests, 1) * processes
+    return Judge(limits, nulls, tests, usual_error(rank, runs), coarser, grain, end)
 
 
 def usual_error(rank: Rank, runs: Sequence[Mapping[str, Any]]) -> float:

@@ -117,7 +117,7 @@ def is_untold(
     beyond = [error for at, error in series.points if at >= decided.untold]
     if not any(beyond):
         return False
-    why = ENDED if math.isfinite(judge.end) else UNTOLD
+    why = ENDED if math.isfinite(judge.end) and decided.limit is None else UNTOLD
     found.leave_out(what, len(beyond), why if judge.nulls else ALONE)
     return decided.at is None
 
