@@ -214,6 +214,11 @@ def vendor(evidence: StopEvidence) -> Reason | None:
     one = evidence.chain[0]
     if signs.OUR_DEVICE.search(one.message):
         return None
+    lacks = re.search(rf"module '({evidence.vendor.package}[\w.]*)' has no attribute", one.message)
+    name = signs.MISSING_ATTRIBUTE.search(one.message)
+    if lacks and name:
+        how = Text("{module} has no {name} in this release", module=lacks[1], name=name[1])
+        return FrameOwner.PACKAGE, how, Text(signs.NAME_LACKS, package=evidence.vendor.package)
     code = re.search(evidence.vendor.package_code, one.message)
     if code:
         how = Text("{package} raised it, as {code}", package=evidence.vendor.package, code=code[0])
@@ -305,7 +310,9 @@ def our_reference(evidence: StopEvidence) -> Reason | None:
     if any(signs.OUR_DEVICE.search(said) for said in texts(evidence)):
         return FrameOwner.SIMULATION, Text(signs.SAYS_SO), Text(signs.NO_SIMULATION)
     raised = innermost(evidence)
-    if raised is None or not is_ours(raised.file) or evidence.chain[0].name == "RuntimeError":
+    if raised is None or not is_fault(raised.file, raised.text):
+        return None
+    if evidence.chain[0].name == "RuntimeError":
         return None  # torch's kernels raise RuntimeError below our frames
     how = Text("it was raised in joymigrate's own {file}", file=raised.file.rpartition("/")[2])
     return FrameOwner.SIMULATION, how, Text(signs.REPORT)

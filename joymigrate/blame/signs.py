@@ -136,6 +136,9 @@ OTHER_CALL = "give the call what the chip takes, or another call in its place"
 ASK_CODE = "joymigrate doctor names the code and what to do"
 LESS_MEMORY = "take a smaller batch, checkpointing or sharding; --memory names another model's size"
 VENDOR_RAISED = "look for a release of {package} that does not; else leave the call out"
+NAME_LACKS = (
+    "use what this release of {package} has in its place, or one that has it; or guard the call"
+)
 OTHER_PACKAGE = "take a build of {package} that knows the chip, or do without it there"
 MEND_SITE = "mend {line} by hand, or try --unsafe where the scan offers an edit"
 CHANGE_NAME = "change the name there to the chip's, or give it on the command line"

@@ -15,7 +15,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 from typing import Any, TextIO
@@ -139,21 +139,19 @@ def watch_cuda(record: RehearsalRecord) -> None:
 def watch_attributes(record: RehearsalRecord) -> None:
     """`torch.npu.OutOfMemoryError` and others that torch.cuda has and torch.npu has not."""
     module: ModuleType = torch.npu  # type: ignore[attr-defined]
-    before = getattr(module, "__getattr__", None)
+    real = getattr(module, "__getattr__", partial(ModuleType.__getattribute__, module))
 
-    def missing(name: str) -> Any:
-        if before is not None:
-            try:
-                return before(name)
-            except AttributeError:
-                pass
-        frame = sys._getframe(1)
-        place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        asked = is_users(frame.f_code.co_filename) and not name.startswith("_")
-        if asked and hasattr(torch.cuda, name):
-            text = Text("torch.npu has no {name}, which torch.cuda has", name=name)
-            record.trap("missing_attribute", place, remedy_of(name), text)
-        raise AttributeError(f"module '{module.__name__}' has no attribute '{name}'")
+    def missing(*args: str) -> Any:
+        try:
+            return real(*args)
+        except AttributeError:
+            frame, name = sys._getframe(1), args[0]
+            asked = is_users(frame.f_code.co_filename) and not name.startswith("_")
+            if asked and hasattr(torch.cuda, name):
+                text = Text("torch.npu has no {name}, which torch.cuda has", name=name)
+                place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+                record.trap("missing_attribute", place, remedy_of(name), text)
+            raise
 
     module.__getattr__ = missing  # type: ignore[method-assign]
 
