@@ -1,12 +1,13 @@
-"""Link tables that people have published, in the tool's own tabs, and where they were seen."""
+"""Link tables and lists of cards that people have published, in the tools' own form."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from joymigrate.run.cluster.detect import numa_groups, nvidia
+from joymigrate.run.cluster.detect import node, numa_groups, nvidia
 
 Groups = tuple[tuple[int, ...], ...]
 ALONE, ALL4, ALL8 = (), ((0, 1, 2, 3),), (tuple(range(8)),)
@@ -91,3 +92,103 @@ def test_a_published_table_is_read_as_it_is_meant(one: PublishedTable) -> None:
     assert nvidia.islands(table) == one.islands
     assert nvidia.kind(table) == (f"gpu-{len(one.rows)}", [])
     assert numa_groups(table, {}) == one.numa
+
+
+@dataclass(frozen=True)
+class PublishedList:
+    """What a tool says of its cards one by one, without a table of links."""
+
+    seen: str
+    record: str  # the command, as its record is called
+    text: str
+    cards: int
+    model: str
+    broken: tuple[int, ...] = ()
+
+
+def npu_table(*chips: str, head: str = "Chip  Phy-ID") -> str:
+    """The table of `npu-smi info`; a chip is `number name health` and `die [physical]`."""
+    lines = ["| NPU   Name  | Health | Power(W) |", f"| {head}  | Bus-Id | AICore(%) |", "+=====+"]
+    for chip in chips:
+        number, name, health, *die = chip.split()
+        lines += [
+            f"| {number:5} {name:19} | {health:13} | 91.3        53                0    / 0  |",
+            f"| {' '.join(die):25} | 0000:D9:00.0  | 0           0    / 0     3412 / 65536 |",
+            "+===========================+===============+=========================+",
+        ]
+    return "\n".join(lines)
+
+
+A3_DIES = [f"{i // 2} Ascend910 OK {i % 2} {i}" for i in range(16)]
+MIG = """\
+GPU 0: NVIDIA A100 40GB PCIe (UUID: GPU-48aeb943-9458-4282-da24-e5f49e0db44b)
+  MIG 1g.5gb     Device  0: (UUID: MIG-fb42055e-9e53-5764-9278-438605a3014c)
+  MIG 1g.5gb     Device  1: (UUID: MIG-3d4db13e-c42d-5555-98f4-8b50389791bc)
+GPU 1: NVIDIA A100 40GB PCIe (UUID: GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3f)
+"""
+SMI = """\
++-----------------------------------------------------------------------------------------+
+| NVIDIA-SMI 550.54.15              Driver Version: 550.54.15      CUDA Version: 12.4     |
+| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |
+|=========================================+========================+======================|
+|   0  NVIDIA H100 80GB HBM3          On  |   00000000:18:00.0 Off |                    0 |
+| N/A   32C    P0             71W /  700W |       4MiB /  81559MiB |      0%      Default |
+|   1  NVIDIA H100 80GB HBM3          On  |   00000000:2A:00.0 Off |                    0 |
+| N/A   32C    P0             71W /  700W |       4MiB /  81559MiB |      0%      Default |
++-----------------------------------------------------------------------------------------+
+| Processes:                                                                              |
+|    0   N/A  N/A      1234      C   python                                        4000MiB |
+"""
+LISTS = (
+    PublishedList("one card, list of a worker's test", "nvidia-smi-L",
+                  "GPU 0: NVIDIA L40S (UUID: GPU-6b5e6f6e-0000-0000-0000-000000000000)", 1,
+                  "NVIDIA L40S"),
+    PublishedList("a card in slices and a whole one, AKS guide", "nvidia-smi-L", MIG, 2,
+                  "NVIDIA A100 40GB PCIe", (0,)),
+    PublishedList("the table without arguments", "nvidia-smi-info", SMI, 2,
+                  "NVIDIA H100 80GB HBM3"),
+    PublishedList("the query of a monitor", "nvidia-smi-list",
+                  "0, NVIDIA GeForce RTX 3090\n1, NVIDIA GeForce RTX 3090\n", 2,
+                  "NVIDIA GeForce RTX 3090"),
+    PublishedList("no driver", "nvidia-smi-L",
+                  "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
+                  0, ""),
+    PublishedList("one 910B4 of a container, number 5, tensordict guide", "npu-smi-info",
+                  npu_table("5 910B4 OK 0", head="Chip"), 1, "910B4"),
+    PublishedList("two 910B2C of a container, 12 and 13, vllm-ascend issue", "npu-smi-info",
+                  npu_table("12 910B2C OK 0", "13 910B2C Alarm 0", head="Chip"), 2, "910B2C", (1,)),
+    PublishedList("one 310P3 of an older tool, ModelZoo", "npu-smi-info",
+                  npu_table("0 310P3 OK 0 0", head="Chip    Device"), 1, "310P3"),
+    PublishedList("a 310P card of two chips", "npu-smi-info",
+                  npu_table("1 310P3 OK 0 0", "1 310P3 Critical 1 1"), 2, "310P3", (1,)),
+    PublishedList("8 910B3 of a tool that writes NA, monitor's test", "npu-smi-info",
+                  npu_table(*[f"{i} 910B3 OK 0 NA" for i in range(8)]), 8, "910B3"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("one", LISTS, ids=lambda one: one.seen)
+def test_cards_are_counted_where_no_table_of_links_is(one: PublishedList, tmp_path: Path) -> None:
+    (tmp_path / f"{one.record}.txt").write_text(one.text)
+    found = node.detect(tmp_path, "host")
+    host = found.nodes[0]
+    assert (host.cards, host.model) == (one.cards, one.model)
+    assert set(host.unhealthy) - set(host.absent) == set(one.broken)
+    assert not host.kind.groups
+    assert any("no ring is claimed" in note for note in found.warnings) == bool(one.cards)
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        ("npu-smi-info", npu_table(*A3_DIES)),
+        ("npu-smi-list", "\n".join(f"NPU ID : {i}\nChip Count : 2" for i in range(8))),
+    ],
+)
+def test_sixteen_cards_of_unknown_links_may_be_several_servers(
+    record: str, text: str, tmp_path: Path
+) -> None:
+    (tmp_path / f"{record}.txt").write_text(text)
+    found = node.detect(tmp_path, "host")
+    assert found.nodes[0].cards == 0
+    said = "16 cards without known links may be ascend-910b-16 or ascend-a3-16"
+    assert said in " ".join(found.warnings)

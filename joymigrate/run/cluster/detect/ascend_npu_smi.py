@@ -15,8 +15,8 @@ from joymigrate.errors import JoyError
 from joymigrate.run.cluster.detect import LinkTable, groups, matrix
 
 TOPO = ("npu-smi", "info", "-t", "topo")
-LIST = ("npu-smi", "info", "-l")
 HEALTH = ("npu-smi", "info")
+LISTS = (HEALTH, ("npu-smi", "info", "-l"))
 FAMILY = "npu"
 RING, MODULE = ("HCCS",), ("SIO",)
 # acl.rt.get_devices_topo: one bit per kind of path (CANN 8.5 reference).
@@ -95,20 +95,40 @@ def by_links(
     }.get(shape)
 
 
-# Two lines a chip: `| NPU Name | Health | …`, then `| Chip Phy-ID | Bus-Id | …`. One-die modules
-# have no Phy-ID, and their NPU is the card.
-NPU_LINE = re.compile(r"\|\s*(\d+)\s+\S+\s*\|\s*(\w+)\s*\|")
+# Two lines a chip: `| NPU Name | Health | …`, then `| Chip Phy-ID | Bus-Id | …` (older tools call
+# the second column Device). One-die modules have none, and their NPU is the card.
+NPU_LINE = re.compile(r"\|\s*(\d+)\s+(\S+)\s*\|\s*(\w+)\s*\|")
 CHIP_LINE = re.compile(r"\|\s*\d+\s+(\d+)\s*\|")
+LISTED = re.compile(r"NPU ID\s*:\s*(\d+)")
+DIES = re.compile(r"Chip Count\s*:\s*(\d+)")  # of each of them
 BAD = ("Alarm", "Critical", "Unknown")  # neither OK nor a warning that work survives
+
+
+def chips(text: str) -> dict[int, tuple[str, str]]:
+    """Name and health of each card of the table of `npu-smi info`, by physical id."""
+    found = {}
+    for line, below in pairwise([*text.splitlines(), ""]):
+        match = NPU_LINE.match(line.strip())
+        if match:
+            die = CHIP_LINE.match(below.strip())
+            found[int((die or match).group(1))] = match.group(2), match.group(3)
+    return found
+
+
+def models(text: str) -> dict[int, str]:
+    """Card names by physical id, of that table; without names, of a list of NPUs."""
+    table = chips(text)
+    if table:
+        return {card: name for card, (name, _) in table.items()}
+    listed, dies = LISTED.findall(text), DIES.findall(text)
+    count = sum(map(int, dies)) if len(dies) == len(listed) else len(listed)
+    return dict.fromkeys(range(count), "")
 
 
 def find_broken(text: str) -> dict[int, str]:
     """Cards, by physical id, whose health in `npu-smi info` does not let work go on."""
-    found = {}
-    for line, below in pairwise([*text.splitlines(), ""]):
-        match = NPU_LINE.match(line)
-        if match and match.group(2) in BAD:
-            die = CHIP_LINE.match(below) if "Phy-ID" in text else None
-            card = int((die or match).group(1))
-            found[card] = f"npu-smi says {match.group(2)} of its health"
-    return found
+    return {
+        card: f"npu-smi says {health} of its health"
+        for card, (_, health) in chips(text).items()
+        if health in BAD
+    }

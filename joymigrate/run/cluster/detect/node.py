@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import platform
-import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -47,9 +46,7 @@ def detect(
     cpus = cpu_table(records)
     node: Node | None = None
     for tool in tools():
-        text = output_of(tool.TOPO, records)
-        if text is not None:
-            node = read_node(tool, text, host, cpus, records, warnings) or node
+        node = read_node(tool, host, cpus, records, warnings) or node
     if node is None:
         warnings.append("no accelerator tool answered: a node without cards")
         node = Node(host, kinds.get("cpu"), 0)
@@ -74,51 +71,71 @@ def read_health() -> dict[int, str]:
     """
     found: dict[int, str] = {}
     for tool in tools():
-        found |= tool.find_broken(output_of(tool.HEALTH, None) or "")
+        found |= tool.find_broken(all_said(tool, None))
     return found
+
+
+def all_said(tool: ModuleType, records: Path | None) -> str:
+    """What a tool says of its cards one by one: its lists and their health."""
+    commands = dict.fromkeys((tool.HEALTH, *tool.LISTS))
+    return "\n".join(output_of(command, records) or "" for command in commands)
 
 
 def read_node(
     tool: ModuleType,
-    text: str,
     host: str,
     cpus: Mapping[int, int],
     records: Path | None,
     warnings: list[str],
 ) -> Node | None:
-    """The node as one tool sees it; without a link table its cards are counted, no ring claimed."""
+    """The node as one tool sees it; without a link table its cards are counted, no ring claimed.
+
+    In a container cards keep the number that they have outside: here they are numbered from 0.
+    """
+    text, said = output_of(tool.TOPO, records), all_said(tool, records)
+    models: dict[int, str] = tool.models(said)
+    table: LinkTable | None = None
+    notes: list[str] = []
     try:
-        table: LinkTable = tool.topo(text)
+        table = None if text is None else tool.topo(text)
     except JoyError as error:
-        asked = tool.ask_runtime() if records is None and hasattr(tool, "ask_runtime") else None
-        if asked is not None:
-            return from_table(tool, asked, host, cpus, records, warnings)
-        warnings.append(f"{host}: {error.what}; no ring is claimed")
-        listed = output_of(tool.LIST, records) or ""
-        count = sum(1 for line in listed.splitlines() if A_CARD.search(line))
-        return plain_node(host, tool, count, ()) if count else None
-    return from_table(tool, table, host, cpus, records, warnings)
-
-
-def from_table(
-    tool: ModuleType,
-    table: LinkTable,
-    host: str,
-    cpus: Mapping[int, int],
-    records: Path | None,
-    warnings: list[str],
-) -> Node | None:
-    """The node with the kind that its links make."""
-    kind_name, notes = tool.kind(table)
-    warnings += [f"{host}: {note}" for note in notes]
-    numa = numa_groups(table, cpus)
-    if kind_name is None:
-        return plain_node(host, tool, len(table.ids), numa)
-    kind = kinds.get(kind_name)
-    broken = tuple(sorted(tool.find_broken(output_of(tool.HEALTH, records) or "")))
-    models = tool.models(output_of(tool.LIST, records) or "") if hasattr(tool, "models") else ()
-    model = models[0] if models else ""
-    return Node(host, kind, len(table.ids), unhealthy=broken, numa=numa, model=model)
+        notes = [f"{host}: {error.what}; no ring is claimed"]
+    if table is None and records is None and hasattr(tool, "ask_runtime"):
+        table = tool.ask_runtime()
+    count = len(table.ids) if table is not None else len(models)
+    if not count:
+        warnings += notes
+        return None
+    if table is None:
+        warnings += notes or [f"{host}: how its cards are linked is not known; no ring is claimed"]
+        found = plain_node(host, tool, count, ())
+    else:
+        kind_name, notes = tool.kind(table)
+        warnings += [f"{host}: {note}" for note in notes]
+        numa = numa_groups(table, cpus)
+        found = (
+            plain_node(host, tool, count, numa)
+            if kind_name is None
+            else Node(host, kinds.get(kind_name), count, numa=numa)
+        )
+    if found is None:
+        every = kinds.all_kinds().values()
+        alike = [kind.name for kind in every if (kind.family, kind.cards) == (tool.FAMILY, count)]
+        warnings.append(
+            f"{host}: {count} cards without known links may be {' or '.join(alike) or 'anything'}: "
+            "record the link table, or write the node with its kind into the inventory"
+        )
+        return None
+    place = {card: at for at, card in enumerate(sorted(models))}
+    broken = {place.get(card, card): why for card, why in tool.find_broken(said).items()}
+    warnings += [f"{host}: card {card}: {why}" for card, why in broken.items() if card < count]
+    sick = {*found.unhealthy, *(card for card in broken if card < count)}
+    names = {*models.values()}
+    return replace(
+        found,
+        unhealthy=tuple(sorted(sick)),
+        model=names.pop() if len(names) == 1 else "",
+    )
 
 
 def plain_node(host: str, tool: ModuleType, count: int, numa: Any) -> Node | None:
@@ -149,8 +166,6 @@ def cpu_table(records: Path | None) -> dict[int, int]:
     text = output_of(("lscpu", "-e=CPU,NODE"), records)
     return lscpu.read(text, str(records)) if text else {}
 
-
-A_CARD = re.compile(r"GPU |[A-Z]PU ID")  # a line of a tool's list that is about one card
 
 # How the record of a command is called where it is not the command's own words.
 RECORD_ENDS = (

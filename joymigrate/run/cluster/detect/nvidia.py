@@ -1,14 +1,19 @@
-"""The origin's tool: `nvidia-smi topo -m`, `nvidia-smi --query-gpu=index,name --format=csv`."""
+"""The origin's tool: its table of links, its lists of cards, and what it says of their health."""
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 
 from joymigrate.run.cluster.detect import LinkTable, groups, matrix
 
 TOPO = ("nvidia-smi", "topo", "-m")
-LIST = ("nvidia-smi", "--query-gpu=index,name", "--format=csv,noheader")
+LISTS = (
+    ("nvidia-smi", "--query-gpu=index,name", "--format=csv,noheader"),
+    ("nvidia-smi", "-L"),
+    ("nvidia-smi",),
+)
 HEALTH = (
     "nvidia-smi",
     "--query-gpu=index,ecc.errors.uncorrected.volatile.total,remapped_rows.failure",
@@ -22,10 +27,20 @@ def topo(text: str, where: str = "nvidia-smi topo -m") -> LinkTable:
     return matrix.read(text, r"GPU(\d+)", where, "record the whole output of `nvidia-smi topo -m`")
 
 
-def models(text: str) -> tuple[str, ...]:
-    """Card names by index."""
-    rows = [row for row in csv.reader(io.StringIO(text), skipinitialspace=True) if len(row) >= 2]
-    return tuple(row[1].strip() for row in sorted(rows, key=lambda row: int(row[0])))
+# One card a line: of `-L`, of the table without arguments, of the query.
+CARD_LINE = re.compile(
+    r"GPU (\d+): (.+?) \(UUID: .*"
+    r"|\|\s+(\d+)\s+(\S.*?)\s+(?:On|Off|N/A)\s*\|.*"
+    r"|(\d+)\s*,\s*([^,]+)"
+)
+SLICE_LINE = re.compile(r"MIG \S+\s+Device\s+\d+:")
+
+
+def models(text: str) -> dict[int, str]:
+    """Card names by index, of any list that the tool prints of its cards."""
+    found = (CARD_LINE.fullmatch(line.strip()) for line in text.splitlines())
+    rows = [[word for word in match.groups() if word] for match in found if match]
+    return {int(index): name.strip() for index, name in rows}
 
 
 def kind(table: LinkTable) -> tuple[str, list[str]]:
@@ -39,12 +54,19 @@ def islands(table: LinkTable) -> tuple[tuple[int, ...], ...]:
 
 
 def find_broken(text: str) -> dict[int, str]:
-    """Cards with memory errors that were not corrected, or rows that could not be remapped.
+    """Cards with memory errors that were not corrected, or rows that could not be remapped, and
+    those that `-L` says are cut into slices (MIG): nobody can have such a card as a whole.
 
-    Both are NVIDIA's own criteria for a reset or a replacement (GPU memory error management). A
-    card that the driver has lost is not in the list; `[N/A]` says nothing.
+    The first two are NVIDIA's own criteria for a reset or a replacement (GPU memory error
+    management). A card that the driver has lost is not in the list; `[N/A]` says nothing.
     """
     found = {}
+    last = -1
+    for line in text.splitlines():
+        card = CARD_LINE.fullmatch(line.strip())
+        last = int(card.group(1)) if card and card.group(1) else last
+        if SLICE_LINE.match(line.strip()):
+            found[last] = "it is cut into MIG slices"
     for row in csv.reader(io.StringIO(text), skipinitialspace=True):
         if len(row) < 3 or not row[0].strip().isdigit():
             continue
