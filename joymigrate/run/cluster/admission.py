@@ -142,6 +142,11 @@ class Admission:
             return None
         return self.quotas.kept_for_others(job.queue, use, self.free_by_kind())
 
+    def kept_back(self, entry: WaitingJob) -> bool:
+        """Whether the queues' limits alone keep a waiting job back, whatever place it gets."""
+        use = self.expected_use(entry) if self._same_kinds(entry.job) else None
+        return use is not None and self.limits(entry.job, use) is not None
+
     def _checked(
         self, job: GangJob, placed: Placement | PlacementRefusal
     ) -> Placement | PlacementRefusal:

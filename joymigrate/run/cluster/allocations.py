@@ -103,6 +103,16 @@ class Allocations:
         """When the last job of a node is expected to end (s); 0 where none runs."""
         return max((float(self.expected[s]) for s in self._on_node.get(node, ())), default=0.0)
 
+    def on(self, node: int) -> list[tuple[str, int]]:
+        """Jobs that hold something of a node, and their cards there as a mask."""
+        found = []
+        for slot in self._on_node.get(node, ()):
+            begin, end = self._span[slot]
+            mine = self.rows[NODE, begin:end] == node
+            mask = np.bitwise_or.reduce(self.rows[MASK, begin:end][mine])
+            found.append((self.names[slot], int(mask)))
+        return found
+
     def overdue(self, now: float) -> list[str]:
         """Jobs that run longer than was expected of them, and state no end."""
         late = self.live & (self.expected <= now) & (self.ends == np.inf)

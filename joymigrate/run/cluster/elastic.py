@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from joymigrate.run.cluster.entries import NEVER, RunningJob, WaitingJob
+from joymigrate.run.cluster.entries import NEVER, RunningJob, WaitingJob, spare_pods
 from joymigrate.run.cluster.events import Action, Evict, Start
 from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.place import Placer
@@ -21,12 +21,6 @@ from joymigrate.run.cluster.waiting_jobs import WaitingJobs
 def of_size(whole: GangJob, pods: int, minutes: float | None) -> GangJob:
     """A job on so many of its pods, which then takes so long."""
     return replace(whole, tasks=(replace(whole.tasks[0], pods=pods),), minutes=minutes)
-
-
-def spare_pods(run: RunningJob) -> int:
-    """Pods that a running job can do without."""
-    whole = run.entry.whole or run.entry.job
-    return max(0, len(run.placement) - whole.min_pods) if whole.elastic else 0
 
 
 class Resizing(WaitingJobs):

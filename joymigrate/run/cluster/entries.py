@@ -96,6 +96,12 @@ class RunningJob:
     expected: float
 
 
+def spare_pods(run: RunningJob) -> int:
+    """Pods that a running job can do without."""
+    whole = run.entry.whole or run.entry.job
+    return max(0, len(run.placement) - whole.min_pods) if whole.elastic else 0
+
+
 @dataclass(slots=True, eq=False)
 class CardHold:
     """Cards that are kept for the first job that fits nowhere on its nodes, and when it will fit.

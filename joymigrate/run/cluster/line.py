@@ -7,6 +7,7 @@ that an event costs what the lines cost, not what the jobs do.
 from __future__ import annotations
 
 import bisect
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 from joymigrate.run.cluster.entries import NEVER, ClusterSettings, WaitingJob
 
 Floats = NDArray[np.float64]
-BOUND = 3  # the row of longest times
+# Rows of what is known of each entry, see `_times_of`.
+SUBMITTED, RUN, LATE, BOUND, CPU, MEMORY, ODD = range(7)
 
 
 class WaitingLine:
@@ -23,7 +25,7 @@ class WaitingLine:
     def __init__(self, settings: ClusterSettings) -> None:
         self.entries: list[WaitingJob] = []
         self.settings = settings
-        self._times: Floats | None = None
+        self._times: Floats | None = None  # (7, E), made when first asked for
         self.elastic = 0  # of them
         # Whose turn it is, between which times nobody of those here comes before it.
         self._first: tuple[float, float, WaitingJob] | None = None
@@ -50,7 +52,10 @@ class WaitingLine:
     def promise(self, entry: WaitingJob) -> None:
         """Cards are held for this job: it stays the first."""
         entry.promised = True
-        self._times = self._first = None
+        self._first = None
+        if self._times is not None:
+            at = bisect.bisect_left(self.entries, entry)
+            self._times[:, at] = self._times_of(entry)
 
     def first(self, now: float) -> WaitingJob:
         """Whose turn it is at `now` (seconds)."""
@@ -65,7 +70,7 @@ class WaitingLine:
         if self._first is None:
             return None
         begin, until, first = self._first
-        submitted, run_s, late_after, _ = self._times_of(entry)
+        submitted, run_s, late_after = self._times_of(entry)[: LATE + 1]
         later = submitted >= first.submitted and run_s >= first.run_s
         if not run_s or entry < first or not (later or self.settings.order == "submission"):
             return None
@@ -73,7 +78,7 @@ class WaitingLine:
 
     def _until(self, now: float, urgency: Floats, at: int) -> float:
         """Until when the first one stays it: urgencies grow evenly, and some become late."""
-        _, run_s, late_after, _ = self._known()
+        run_s, late_after = self._known()[[RUN, LATE]]
         late = late_after[late_after >= now]
         until = float(late.min(initial=NEVER))
         if self.settings.order == "submission" or urgency[at] == NEVER:
@@ -85,16 +90,36 @@ class WaitingLine:
         meets = now + 0.999 * behind / (rate[faster] - rate[at])
         return min(until, float(meets.min(initial=NEVER)))
 
-    def in_order(self, now: float, within_s: float | None = None) -> list[WaitingJob]:
-        """All of them, or those known to be over in `within_s` seconds; the first one first."""
+    def others(
+        self, first: WaitingJob, now: float, needed: Sequence[float], cards_there: bool
+    ) -> Iterator[WaitingJob]:
+        """Those that may start though `first` could not, by whose turn it is.
+
+        `needed` are the times (sorted) at which held cards are needed: one that ends before may
+        use them. The rest need `cards_there`, free ones that are held for nobody. One that has been
+        handed out could not start either when the next is asked for: then none can that asks for
+        as much CPU and memory and must respect as many holds.
+        """
+        known = self._known()
+        gap = known[BOUND] <= (needed[-1] - now if needed else 0.0)
+        met = np.searchsorted(needed, now + known[BOUND])
         order = np.argsort(-self._urgency(now), kind="stable")
-        if within_s is not None:
-            order = order[self._known()[BOUND][order] <= within_s]
-        return [self.entries[int(i)] for i in order]
+        left = order[(gap | cards_there)[order]]
+        at = bisect.bisect_left(self.entries, first)
+        most = int(met[at])
+        while True:
+            more = (known[CPU] < known[CPU, at]) | (known[MEMORY] < known[MEMORY, at])
+            more |= gap & ((met < most) | (known[ODD] > 0))
+            left = left[more[left] & (left != at)]
+            if not len(left):
+                return
+            at = int(left[0])
+            most = int(met[at]) if gap[at] else len(needed)
+            yield self.entries[at]
 
     def _urgency(self, now: float) -> Floats:
         """E values, the largest goes first: too late, promised, then as `Entry.urgency`."""
-        submitted, run_s, late_after, _ = self._known()
+        submitted, run_s, late_after = self._known()[: LATE + 1]
         square = np.maximum(run_s, 1e-9) ** 2
         urgency: Floats = np.where(run_s > 0, (now - submitted) / square, NEVER)
         if self.settings.order == "submission":
@@ -102,15 +127,19 @@ class WaitingLine:
         return np.where(now > late_after, NEVER, urgency)
 
     def _known(self) -> Floats:
-        """(4, E): see `_times_of`."""
+        """(7, E): see `_times_of`."""
         if self._times is None:
             self._times = np.array([self._times_of(entry) for entry in self.entries]).T
         return self._times
 
-    def _times_of(self, entry: WaitingJob) -> tuple[float, float, float, float]:
-        """When it was submitted, its run time (0: promised), when it is late, its longest time."""
+    def _times_of(self, entry: WaitingJob) -> tuple[float, ...]:
+        """When it was submitted, its run time (0: promised), when it is late, its longest time;
+        a pod's CPU and memory; 1 for one that may start though another like it could not."""
         late = self.settings.order == "submission" or entry.job.minutes is None
         late_after = entry.since + self.settings.patience if late else NEVER
         run_s = 0.0 if entry.promised else entry.run_s
-        bound_s = entry.bound_s
-        return entry.submitted, run_s, late_after, NEVER if bound_s is None else bound_s
+        bound_s, task = entry.bound_s, entry.job.tasks[0]
+        odd = float(entry.promised or entry.job.elastic)
+        bound_s = NEVER if bound_s is None else bound_s
+        size = (task.cpu_milli, task.memory_mib)
+        return entry.submitted, run_s, late_after, bound_s, *size, odd

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from joymigrate.run.cluster import eviction, quota
 from joymigrate.run.cluster.allocations import Allocations
-from joymigrate.run.cluster.entries import RunningJob, WaitingJob
+from joymigrate.run.cluster.entries import RunningJob, WaitingJob, spare_pods
 from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.place import Placer
 from joymigrate.run.cluster.reasons import PlacementRefusal
@@ -93,26 +93,14 @@ class Preemption:
 
         `wall` is the queue whose MAX is in the way, if one is: jobs inside it make room under it.
         """
-        claim, quotas = entry.job, self.quotas
-        guaranteed = quotas.guaranteed(claim.queue, use)
-        entitled = guaranteed or quotas.entitled(claim.queue, use)
-        found: list[RunningJob] = []
-        for queue, by_name in self.by_queue.items():
-            policy = quotas.account(queue).queue
-            if "never" in policy.eviction or (wall and wall not in quotas.chain(queue)):
-                continue
-            by_right = entitled and "over-deserved" in policy.eviction and queue != claim.queue
-            lowest = min(self.ranks.get(queue, ()), default=claim.priority)
-            by_rank = "lower-priority" in policy.eviction and lowest < claim.priority
-            if not (by_right or by_rank):
-                continue
-            latest = now - policy.min_runtime * 60
-            found += [
-                run
-                for run in by_name.values()
-                if run.started <= latest
-                and (by_right or (by_rank and run.entry.job.priority < claim.priority))
-            ]
+        claim = entry.job
+        guaranteed = self.quotas.guaranteed(claim.queue, use)
+        found = [
+            run
+            for queue, by_right in self.stoppable(claim, use, wall).items()
+            for run in self.by_queue[queue].values()
+            if self._may_stop(claim, run, by_right, now)
+        ]
         if not found:
             return []
         kinds = {self.kind_of[node] for node in self.guess.nodes_for(claim).nonzero()[0]}
@@ -124,6 +112,35 @@ class Preemption:
             for run in found
             if run.entry.job.name not in safe
         ]
+
+    def stoppable(self, claim: GangJob, use: quota.Use, wall: str = "") -> dict[str, bool]:
+        """Queues of which this claim may stop a job: any (True), or one of lower priority."""
+        entitled, found = self.quotas.entitled(claim.queue, use), {}
+        for queue, ranks in self.ranks.items():
+            policy = self.quotas.account(queue).queue.eviction
+            if "never" in policy or (wall and wall not in self.quotas.chain(queue)):
+                continue
+            by_right = entitled and "over-deserved" in policy and queue != claim.queue
+            lowest = min(ranks, default=claim.priority)
+            if by_right or ("lower-priority" in policy and lowest < claim.priority):
+                found[queue] = by_right
+        return found
+
+    def _may_stop(self, claim: GangJob, run: RunningJob, by_right: bool, now: float) -> bool:
+        """Whether a job of a stoppable queue is old enough, and of lower priority if it must be."""
+        old = run.started <= now - self.quotas.account(run.entry.job.queue).queue.min_runtime * 60
+        return old and (by_right or run.entry.job.priority < claim.priority)
+
+    def cards_on(self, node: int, claim: GangJob, queues: Mapping[str, bool], now: float) -> int:
+        """The cards of a node whose jobs a claim may stop, or take some pods of: a mask."""
+        mask = 0
+        for name, held in self.holdings.on(node):
+            run = self.running[name]
+            right = queues.get(run.entry.job.queue)
+            shrinks = bool(spare_pods(run)) and run.entry.job.priority <= claim.priority
+            if shrinks or (right is not None and self._may_stop(claim, run, right, now)):
+                mask |= held
+        return mask
 
     def _safe(self, claim: GangJob, deserved: bool) -> set[str]:
         """The running jobs that lie inside what their queues are entitled to against this claim."""

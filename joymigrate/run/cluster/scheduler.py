@@ -11,7 +11,6 @@ given back.
 
 from __future__ import annotations
 
-import bisect
 import heapq
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,7 +48,7 @@ from joymigrate.run.cluster.events import (
     Submitted,
 )
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import GangJob, PodGroup
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.line import WaitingLine
 from joymigrate.run.cluster.place import Placer
 from joymigrate.run.cluster.policies import Policy
@@ -103,6 +102,7 @@ class Scheduler(Resizing):
         ] = []  # jobs that nobody comes before any more, for who writes it down
         self.decisions = 0
         self._released: list[CardHold] = []  # holds that have ended and whose cards are not offered
+        self._eased = False  # jobs may be asked again whose turn has gone by
         self._unheld: set[int] = set()  # groups that are asked again only for a hold of their own
         self._numbers = itertools.count()
 
@@ -137,12 +137,16 @@ class Scheduler(Resizing):
                     if self._due(before):
                         self._reopen()
         self._open()
+        self._end_holds()
+        self._drop_holds()
         for _ in range(CYCLES):
             decided = self._cycle()
             actions += decided
+            self._drop_holds()
             # What an eviction freed beyond the claim's need is offered at once, and so are cards
             # that are no longer held.
-            again = bool(self._released) or any(isinstance(action, Evict) for action in decided)
+            again = self._released or self._eased
+            again = again or any(isinstance(action, Evict) for action in decided)
             if not self._open() and not again:
                 break
         self._grow(actions)
@@ -278,16 +282,18 @@ class Scheduler(Resizing):
         hopeless: dict[int, bool] = {}
         for number in self._failed | self._unheld:
             group = self._groups.get(number)
-            entry = None if group is None else self._first(group)
-            if entry is None or self._may_start_now(entry, nodes, chain, hopeless):
+            if group is None or self._may_start_now(group, nodes, chain, hopeless):
                 self._failed.discard(number)
                 self._unheld.discard(number)
-            elif self._now - entry.since >= self.settings.hold_blind_after:
+                continue
+            entry = self._first(group)
+            if self._now - entry.since >= self.settings.hold_blind_after:
                 self._let_hold(number, entry)
 
     def _may_start_now(
-        self, entry: WaitingJob, nodes: set[int], chain: set[str], hopeless: dict[int, bool]
+        self, group: WaitingLine, nodes: set[int], chain: set[str], hopeless: dict[int, bool]
     ) -> bool:
+        entry = self._first(group)
         job, code = entry.job, self._why[entry.group].code
         if code not in ("none", "held") or len(job.tasks) > 1 or not job.tasks[0].cards:
             return True
@@ -296,16 +302,30 @@ class Scheduler(Resizing):
         shapes = self.placer.shapes(job, job.tasks[0])
         if isinstance(shapes, PlacementRefusal):
             return True
+        others = self._cards_of_others(entry, nodes)
+        if others:
+            return self._fits_on(shapes, nodes, None, others)
         if id(shapes) not in hopeless:  # the same for all that ask for such pods
             hopeless[id(shapes)] = not self._fits_on(shapes, nodes, None)
         if hopeless[id(shapes)]:
             return False
         return self._fits_on(shapes, nodes, self.admission.hold_for(entry, self._now))
 
-    def _fits_on(self, shapes: Sequence[TaskShape], nodes: set[int], hold: Ints | None) -> bool:
-        """Whether the free cards of one of these nodes hold a pod."""
+    def _cards_of_others(self, entry: WaitingJob, nodes: set[int]) -> dict[int, int]:
+        """The cards on these nodes that running jobs would have to give to this one: masks."""
+        use = self.admission.expected_use(entry)
+        queues = {} if use is None else self.claims.stoppable(entry.job, use)
+        if not (queues or self.elastic):
+            return {}
+        return {node: self.claims.cards_on(node, entry.job, queues, self._now) for node in nodes}
+
+    def _fits_on(
+        self, shapes: Sequence[TaskShape], nodes: set[int], hold: Ints | None,
+        others: Mapping[int, int] | None = None,
+    ) -> bool:  # fmt: skip
+        """Whether the free cards of one of these nodes, and those of `others`, hold a pod."""
         for node in nodes:
-            free = int(self.state.free[node])
+            free = int(self.state.free[node]) | (others or {}).get(node, 0)
             free &= ~int(hold[node]) if hold is not None else -1
             if any(free < len(shape.choice.fits) and shape.choice.fits[free] for shape in shapes):
                 return True
@@ -326,7 +346,7 @@ class Scheduler(Resizing):
 
     def _cycle(self) -> list[Action]:
         actions: list[Action] = []
-        self._check_holds()
+        self._eased = False
         self._offer()
         heap = [
             (self._order(self._first(group)), number)
@@ -387,27 +407,9 @@ class Scheduler(Resizing):
         cards_there, longest = admission.cards_suffice(first, now), admission.longest_gap(now)
         if not (cards_there or longest):
             return False
-        ends = sorted(hold.until for hold in admission.holds if hold.until != NEVER)
-        tried = [(first.job.tasks[0], holds_met(first, ends, now))]
-        looked = 0
-        for entry in group.in_order(now, None if cards_there else longest * 60):
-            bound_s = entry.bound_s
-            gap = bound_s is not None and bound_s <= longest * 60
-            if entry is first or not (gap or cards_there):
-                continue
-            task, met = entry.job.tasks[0], holds_met(entry, ends, now)
-            alike = not (entry.promised or entry.job.elastic)
-            if (alike or not gap) and any(
-                asks_no_less(task, other) and (not gap or met >= least) for other, least in tried
-            ):
-                continue
-            looked += 1
-            if looked > DEPTH:
-                return False
-            if self._try(entry, actions) is None:
-                return True
-            tried.append((task, met if gap else len(ends)))
-        return False
+        needed = sorted(hold.until for hold in admission.holds if hold.until != NEVER)
+        others = group.others(first, now, needed, cards_there)
+        return any(self._try(entry, actions) is None for entry in itertools.islice(others, DEPTH))
 
     def _try(self, entry: WaitingJob, actions: list[Action]) -> PlacementRefusal | None:
         """Start a job, stop others for it, or refuse it for good (None); else why it waits."""
@@ -451,11 +453,19 @@ class Scheduler(Resizing):
             self.elastic[job.name] = run
         self.by_queue.setdefault(job.queue, {})[job.name] = run
         self.claims.count(job, 1)
+        self._note_use(job.queue)
         self.allocations.add(job.name, placement, ends, expected)
         self._note_ends(placement)
         self.gate.changed = True  # `after` asks for starts
         self._release(self.admission.broken(entry, placement, self._now))
         return Start(job, placement, self._now - entry.since)
+
+    def _note_use(self, queue: str) -> None:
+        """A queue uses more: then less of its MIN is kept from others."""
+        if any(self.quotas.account(name).min for name in self.quotas.chain(queue)):
+            kept = {n for n in self._failed & self._groups.keys() if self._why[n].code == "min"}
+            self._failed -= kept
+            self._eased |= bool(kept)
 
     # -- eviction ---------------------------------------------------------------------------------
 
@@ -510,15 +520,14 @@ class Scheduler(Resizing):
 
     # -- cards that are kept for jobs that fit nowhere --------------------------------------------
 
-    def _check_holds(self) -> None:
+    def _end_holds(self) -> None:
         """Let go of holds whose time has come without their job having started."""
-        self._release(
-            [
-                hold
-                for hold in self.admission.holds
-                if hold.entry.job.name not in self.waiting or self._now >= hold.until
-            ]
-        )
+        self._release([hold for hold in self.admission.holds if self._now >= hold.until])
+
+    def _drop_holds(self) -> None:
+        """Let go of the cards of jobs that the limits of their queues keep back."""
+        holds = self.admission.holds
+        self._release([hold for hold in holds if self.admission.kept_back(hold.entry)])
 
     def _note_ends(self, placement: Placement) -> None:
         """Something has started, ended, or is expected to end later on these nodes."""
@@ -569,14 +578,3 @@ class Scheduler(Resizing):
         if found is not None and found.permanent:
             return found
         return self._behind(entry) or found or PlacementRefusal("next")
-
-
-def asks_no_less(task: PodGroup, other: PodGroup) -> bool:
-    """Whether one pod asks for at least the CPU and the memory of another."""
-    return task.cpu_milli >= other.cpu_milli and task.memory_mib >= other.memory_mib
-
-
-def holds_met(entry: WaitingJob, ends: Sequence[float], now: float) -> int:
-    """How many holds, of those needed at `ends` (sorted), a job that starts now must respect."""
-    bound_s = entry.bound_s
-    return len(ends) if bound_s is None else bisect.bisect_left(ends, now + bound_s)
