@@ -399,8 +399,49 @@ def test_rules_about_profiles_of_the_chip_tell_slow_from_clean(rule: str, tmp_pa
     assert rule not in {advice.rule.id for advice in found[1]}
 
 
+EVEN = {"Computing": 8000, "Communication(Not Overlapped)": 500, "Overlapped": 1500, "Free": 200,
+        "Bubble": 100}  # fmt: skip
+RANKS: dict[str, tuple[dict[str, float], float]] = {  # what the last rank's step has, and its GB/s
+    "RANK-COMPUTE": ({"Computing": 9000}, 20),
+    "RANK-HOST": ({"Free": 900}, 20),
+    "RANK-LINK": ({}, 12),
+    "RANK-EXPOSED": ({"Communication(Not Overlapped)": 1500}, 20),
+    "RANK-BUBBLE": ({"Communication(Not Overlapped)": 1600, "Bubble": 1200}, 20),
+}
+
+
+def rank_folders(folder: Path, last: dict[str, float], speed: float) -> Path:
+    """What four ranks leave: each step in its table twice, and one link."""
+    for rank in range(4):
+        parts = EVEN | (last if rank == 3 else {})
+        sizes = {"Transit Size(MB)": 100.0, "Transit Time(ms)": 100 / (speed if rank == 3 else 20),
+                 "Size Distribution": {"64.0": [10, 1.0]}}  # fmt: skip
+        spread = {"step1": {"collective": {"a": {"Communication Bandwidth Info": {"RDMA": sizes}}}}}
+        inner = folder / f"node_{rank}_ascend_pt" / "ASCEND_PROFILER_OUTPUT"
+        inner.mkdir(parents=True)
+        (inner.parent / f"profiler_info_{rank}.json").write_text("{}")
+        (inner / "communication.json").write_text(json.dumps(spread))
+        with (inner / "step_trace_time.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, ["Step", *parts])
+            writer.writeheader()
+            writer.writerows([{"Step": step, **parts} for step in (1, 2)])
+    return folder
+
+
+@pytest.mark.parametrize("rule", [*RANKS, "none"])
+def test_the_ranks_of_a_job_are_compared(rule: str, tmp_path: Path) -> None:
+    found = advise_all([rank_folders(tmp_path, *RANKS.get(rule, ({}, 20)))], CHIP)
+    assert {one.rule.id for one in found} == {rule} - {"none"}
+    assert all("rank 3" in str(one.places[0].what) for one in found)
+    assert [one.places[0].self_us for one in found] == {
+        "RANK-COMPUTE": [1000.0], "RANK-HOST": [700.0], "RANK-LINK": [0.0],
+        "RANK-EXPOSED": [1400.0], "RANK-BUBBLE": [1200.0], "none": [],
+    }[rule]  # fmt: skip
+
+
 def test_every_rule_has_a_planted_program() -> None:
-    planted_rules = {*SLOW, *ON_DEVICE, *ENVIRONMENT, *PROFILES, "OP-MISSING", "SHAPES-CHANGE"}
+    planted = {*SLOW, *ON_DEVICE, *ENVIRONMENT, *PROFILES, *RANKS}
+    planted_rules = planted | {"OP-MISSING", "SHAPES-CHANGE"}
     assert {rule.id for rule in RULES} == planted_rules
 
 

@@ -1,12 +1,13 @@
 """A profile made on an Ascend NPU: the kernels' table, host events, sizes of packets.
 
 Reads what torch_npu.profiler leaves in `ASCEND_PROFILER_OUTPUT`: `kernel_details.csv`,
-`trace_view.json` and `communication.json`; any of them alone is enough. A table of kernels is told
-by its columns, under any name.
+`trace_view.json`, `communication.json` and `step_trace_time.csv`; any of them alone is enough. A
+table of kernels is told by its columns, under any name.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -21,9 +22,15 @@ from joymigrate.profile.readers import tables_vendor as tables
 KERNELS = "kernel_details.csv"
 EVENTS = "trace_view.json"
 PACKETS = "communication.json"
+STEPS = "step_trace_time.csv"
 OUTPUT = "ASCEND_PROFILER_OUTPUT"
 TABLES = ("kernel_details", "op_statistic")  # kinds of the readers
+SIZE, TIME = "Transit Size(MB)", "Transit Time(ms)"
 RATIO = re.compile(r"ai[cv]_(\w+?)_ratio$")
+RANK = re.compile(r"profiler_info_(\d+)\.json")
+BUBBLE, HIDDEN = "Bubble", "Overlapped"  # waiting for another stage; inside of computing
+EXPOSED = "Communication(Not Overlapped)"  # a bubble is a part of it
+WHOLE = ("Computing", EXPOSED, "Free")  # parts that make up a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,27 +49,58 @@ class KernelLaunch:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What one rank left. `events`: host event → (count, µs). `packets`: link → {MB: count}."""
+    """What one rank left. `events`: host event → (count, µs). `packets`: link → {MB: count}.
+
+    `parts`: column of `step_trace_time.csv` → µs of a step. `speeds`: link → GB/s.
+    """
 
     path: Path
     kernels: tuple[KernelLaunch, ...] = ()
     events: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     packets: Mapping[str, Mapping[float, int]] = field(default_factory=dict)
     cores: Mapping[str, int] = field(default_factory=dict)
+    parts: Mapping[str, float] = field(default_factory=dict)
+    speeds: Mapping[str, float] = field(default_factory=dict)
+    rank: str = ""
 
     @property
     def total_us(self) -> float:
         """Time of all kernels."""
         return sum(kernel.us for kernel in self.kernels)
 
+    @property
+    def step_us(self) -> float:
+        """Time of a step; 0 where the profile does not tell."""
+        return sum(self.parts.get(part, 0.0) for part in WHOLE)
+
+
+@dataclass(frozen=True, slots=True)
+class RankProfiles:
+    """What the ranks of one job left."""
+
+    path: Path
+    ranks: tuple[Profile, ...]
+
+    @property
+    def total_us(self) -> float:
+        """Time of a step, of all ranks together."""
+        return sum(one.step_us for one in self.ranks)
+
+
+def find_ranks(path: Path) -> list[Path]:
+    """Folders of ranks below a folder; none where it is a profile itself."""
+    if not path.is_dir() or find(path) is not None:
+        return []
+    return [folder for folder in sorted(path.iterdir()) if find(folder) is not None]
+
 
 def find(path: Path) -> Path | None:
     """The folder of a profile, from the folder itself, the one above, or one of its files."""
     if path.is_file():
-        named = path.name in (PACKETS, EVENTS) or readers.detect(path) in TABLES
+        named = path.name in (PACKETS, EVENTS, STEPS) or readers.detect(path) in TABLES
         return path.parent if named else None
     for folder in (path, path / OUTPUT):
-        if any((folder / name).is_file() for name in (KERNELS, PACKETS, EVENTS)):
+        if any((folder / name).is_file() for name in (KERNELS, PACKETS, EVENTS, STEPS)):
             return folder
     return None
 
@@ -74,17 +112,45 @@ def read(path: Path) -> Profile:
         raise JoyError(
             "no profile of an NPU", where=str(path), help=f"name a folder with {KERNELS} in it"
         )
-    files = {name: folder / name for name in (KERNELS, EVENTS, PACKETS)}
+    files = {name: folder / name for name in (KERNELS, EVENTS, PACKETS, STEPS)}
     if path.is_file():
-        files = {path.name if path.name in (EVENTS, PACKETS) else KERNELS: path}
+        files = {path.name if path.name in files else KERNELS: path}
     files = {name: file for name, file in files.items() if file.is_file()}
+    communication = read_json(files[PACKETS]) if PACKETS in files else {}
     return Profile(
         path,
         tuple(kernels(files[KERNELS])) if KERNELS in files else (),
         events(files[EVENTS]) if EVENTS in files else {},
-        packets(files[PACKETS]) if PACKETS in files else {},
+        packets(communication),
         core_counts(folder),
+        step_parts(files[STEPS]) if STEPS in files else {},
+        speeds(communication),
+        rank_of(folder),
     )
+
+
+def rank_of(folder: Path) -> str:
+    """The rank that a profile names, else the name of its folder."""
+    for path in sorted(folder.parent.glob("profiler_info_*.json")):
+        if number_ := RANK.fullmatch(path.name):
+            return number_[1]
+    return folder.parent.name if folder.name == OUTPUT else folder.name
+
+
+def step_parts(path: Path) -> dict[str, float]:
+    """The parts of a step, µs: the mean over the steps of the table."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    parts = (*WHOLE, HIDDEN, BUBBLE)
+    return {part: sum(number(row.get(part)) for row in rows) / len(rows) for part in parts if rows}
+
+
+def read_json(path: Path) -> Any:
+    """A document of the profiler."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise JoyError("the file is no JSON", where=str(path)) from None
 
 
 def kernels(path: Path) -> Iterator[KernelLaunch]:
@@ -141,27 +207,33 @@ def events(path: Path) -> dict[str, tuple[int, float]]:
     return found
 
 
-def packets(path: Path) -> dict[str, dict[float, int]]:
+def packets(document: Any) -> dict[str, dict[float, int]]:
     """Packets by link: size in MB → how many."""
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise JoyError("the file is no JSON", where=str(path)) from None
     found: dict[str, dict[float, int]] = {}
-    for link, sizes in links(document):
+    for link, about in links(document):
         counts = found.setdefault(link, {})
-        for size, (count, *_) in sizes.items():
+        for size, (count, *_) in about["Size Distribution"].items():
             counts[float(size)] = counts.get(float(size), 0) + int(count)
     return found
 
 
+def speeds(document: Any) -> dict[str, float]:
+    """GB/s by link, over all that went through it."""
+    sums: dict[str, tuple[float, float]] = {}
+    for link, about in links(document):
+        mb, ms = sums.get(link, (0.0, 0.0))
+        size, time = (number(str(about.get(key, 0))) for key in (SIZE, TIME))
+        sums[link] = (mb + size, ms + time)
+    return {link: mb / ms for link, (mb, ms) in sums.items() if ms}  # MB/ms is GB/s
+
+
 def links(document: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every `Size Distribution` with the name of its link."""
+    """What is said of each link, with its name."""
     if not isinstance(document, dict):
         return
     for name, value in document.items():
         if isinstance(value, dict) and isinstance(value.get("Size Distribution"), dict):
-            yield name, value["Size Distribution"]
+            yield name, value
         else:
             yield from links(value)
 

@@ -17,7 +17,7 @@ from joymigrate.language import Text
 from joymigrate.schema import document, read_file, setting
 
 LEVELS = ("error", "warning", "note")
-NEEDS = ("trace", "chip_profile")
+NEEDS = ("trace", "chip_profile", "rank_profiles")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,8 @@ class AdviceRule:
     """One rule. `detect` names a detector and its parameters; `limits` its thresholds.
 
     `api` are the names that the action tells the user to call; `select` the rule of `rewrite` that
-    makes the change; `needs` what has to be read: a trace, or a profile made on the chip.
+    makes the change; `needs` what has to be read: a trace, a profile made on the chip, or
+    those of several ranks.
     """
 
     id: str = setting(help="Its name, such as JP101.")

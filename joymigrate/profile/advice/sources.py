@@ -45,6 +45,12 @@ def subjects(
         if reader.find(path) is not None and path.name != reader.EVENTS:
             yield AdviceSubject(EMPTY, chip, profile=reader.read(path)), "chip_profile"
             return
+        if folders := reader.find_ranks(path):
+            ranks = [reader.read(folder) for folder in folders]
+            group = reader.RankProfiles(path, tuple(ranks))
+            yield from ((AdviceSubject(EMPTY, chip, profile=one), "chip_profile") for one in ranks)
+            yield AdviceSubject(EMPTY, chip, profile=group), "rank_profiles"
+            return
     oplist = lists.of(chip, version)
     if path.is_file() and readers.detect(path) == "recorded":
         yield AdviceSubject(capture.load(path), chip, ChipSupport(oplist)), "trace"
