@@ -126,6 +126,9 @@ def install() -> None:
             args = (mask,)
         return write(pointer, value, *args, _semantic=_semantic, **words)
 
-    made = {one.__name__: core.builtin(one) for one in (make_block_ptr, advance, load, store)}
+    made = {}
+    for one in (make_block_ptr, advance, load, store):
+        one.__module__ = core.__name__  # as they are known by
+        made[one.__name__] = core.builtin(one)
     for module in (tl, core):
         vars(module).update(made)
