@@ -33,6 +33,8 @@ NATIVE = {False: 2e-4, True: 2.0**-5}
 RATIO = 10.0
 HALF = ("float16", "bfloat16")
 RETURNED = 2.0**-7  # a value given back to a model may be rounded to bfloat16
+OTHER_SEED = "random numbers that this is computed from differ: no seed, or another"
+OTHER_DRAWS = "from the same state of the generator other random numbers are drawn here"
 # Draws that make data; others follow from what a model returned, or from its mode.
 DATA = ("draw:randn", "draw:rand", "draw:randint", "draw:randperm", "draw:normal")
 EARLY, MADE = 2, {False: 1e-3, True: 0.1}  # last step, and how far values may be apart till then
@@ -213,7 +215,11 @@ class EventJudge:
                 continue
             start = self.event["step"] == 0 and self.event["index"] <= 0
             drawn = role.startswith("draw:")
-            if not error or (drawn and not (start and fact.get("alike") and role in DATA)):
+            same, data = bool(fact.get("same_state")), role in DATA
+            if not error or (drawn and not (data and (same or (start and fact.get("alike"))))):
+                continue
+            if drawn and same and not fact.get("alike"):
+                self.found.leave_out(self.kind, 1, OTHER_DRAWS)
                 continue
             if fact.get("number") in self.unrepeated:
                 self.found.leave_out(self.kind, 1, NOT_REPEATED)
@@ -238,7 +244,7 @@ class EventJudge:
             if fact.get("table"):
                 limit = of_table(fact)
             if drawn:
-                reason = "random numbers that this is computed from differ: no seed, or another"
+                reason = OTHER_DRAWS if same else OTHER_SEED
                 yield self.row("given", RecordStatus.FAIL, error, 0.0, reason, Phase.INPUT)
             elif whole or (first and error > limit) or self.made_elsewhere(role, error, half):
                 what = "whole numbers" if whole else "values"

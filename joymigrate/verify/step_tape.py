@@ -485,6 +485,7 @@ class StepTape:
             "dtype": str(value.dtype).removeprefix("torch."),
             "shape": list(value.shape),
             "device": external.tensor.device.type,
+            "generator": self.tape.states.get(external.slot.number),
             "rounding": self.tape.tables.rounding(external.tensor),
         }
 
@@ -513,6 +514,7 @@ class StepTape:
             outside,
             theirs.get("externals", []),
             self.tape.tables,
+            self.tape.states,
         )
         rows = entry["rows"] = {}
         if not slots:

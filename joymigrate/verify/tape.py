@@ -24,7 +24,7 @@ from joymigrate.verify.isolated_pass import default_of, exactly, keep_generators
 from joymigrate.verify.source_lines import where
 from joymigrate.verify.summaries import apart, summary
 from joymigrate.verify.tables import Tables, made_before_models
-from joymigrate.verify.tape_draws import RANDOM, Seeds, drawn_by, is_draw
+from joymigrate.verify.tape_draws import RANDOM, Seeds, drawn_by, is_draw, state_after
 from joymigrate.verify.tape_entries import (
     MOST_NUMBERS,
     External,
@@ -111,6 +111,7 @@ class Tape(TorchFunctionMode):
             tuple[str, TapeSlot]
         ] = []  # what random numbers were drawn by: chances, means
         self.drawn_by: dict[int, list[TapeSlot]] = {}  # the same, by the slot of what was drawn
+        self.states: dict[int, int] = {}  # slot of what was drawn → the generator's state then
         self.untraced: set[int] = set()  # groups from which plain numbers were taken
         self.drifting: set[int] = set()  # groups of other values than constants
         self.full = False
@@ -361,7 +362,11 @@ class Tape(TorchFunctionMode):
         for tensor in outputs or mutated:
             self.roles[id(tensor)] = (weakref.ref(tensor), f"draw:{name.rstrip('_')}")
             self.known.pop(id(tensor), None)
-            self.drawn_by[self.slot(tensor).number] = by
+            number = self.slot(tensor).number
+            self.drawn_by[number] = by
+            state = state_after(kwargs.get("generator"), tensor)
+            if state is not None:
+                self.states[number] = state
         generator = kwargs.get("generator")
         if isinstance(generator, torch.Generator):
             self.seeds.note(generator)

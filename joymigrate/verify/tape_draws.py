@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from joymigrate.verify.run_watch import hash_of
 from joymigrate.verify.transforms import tensors_in
 
 MOST_GENERATORS = 64  # whose seeds are noted
@@ -48,6 +49,17 @@ def is_draw(name: str, args: Any, kwargs: Any) -> bool:
     share = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
     on = kwargs.get("training", kwargs.get("train", args[2] if len(args) > 2 else True))
     return bool(share and on)
+
+
+def state_after(generator: torch.Generator | None, made: torch.Tensor) -> int | None:
+    """A hash of the state of the generator that a tensor was drawn from, as it is after that: two
+    that are equal then were equal before. None where a device has none to ask."""
+    if generator is None and made.device.type != "cpu":
+        module = getattr(torch, made.device.type, None)
+        if not hasattr(module, "get_rng_state"):
+            return None
+        return hash_of(module.get_rng_state(made.device))
+    return hash_of((generator or torch.default_generator).get_state())
 
 
 def drawn_by(name: str, args: Any, kwargs: Any) -> list[torch.Tensor]:

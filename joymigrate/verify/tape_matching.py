@@ -14,9 +14,14 @@ from joymigrate.verify.tape_entries import External
 
 
 def match_externals(
-    session: Any, outside: list[External], stored: list[dict[str, Any]], tables: Tables
+    session: Any,
+    outside: list[External],
+    stored: list[dict[str, Any]],
+    tables: Tables,
+    states: Mapping[int, int],
 ) -> tuple[dict[int, torch.Tensor], list[dict[str, Any]]]:
-    """The baseline's values for externals: by role, then equal ones, then in their order."""
+    """The baseline's values for externals: by role, then equal ones, then in their order. `states`
+    are those of the generators that the target's were drawn from."""
     tensors = session.load()
     free = list(stored)
     roots = {str(root["name"]) for root in session.program.get("roots", [])}
@@ -36,6 +41,8 @@ def match_externals(
             known = [one for one in own if one is not None]
             fact["rounding"] = max(known) if len(known) == 2 else None
         fact["alike"] = external.tensor.device.type == "cpu" == item.get("device")
+        state = item.get("generator")
+        fact["same_state"] = state is not None and state == states.get(external.slot.number)
         if theirs is not None:
             values[external.slot.number] = theirs
             if mine is not None:

@@ -17,9 +17,14 @@ def drawing(rank: Rank) -> set[str]:
 
 
 def draws_alike(ours: Rank, theirs: Rank) -> bool:
-    """Whether both sides draw the same random numbers from the same seed."""
+    """Whether both sides draw the same random numbers from the same state: nothing that the target
+    drew from one shows otherwise, and its devices are the baseline's or numbers are shared."""
     facts = [rank.program.get("environment", {}) for rank in (ours, theirs)]
     shared = all(one.get("variables", {}).get(DRAWN[1]) == "1" for one in facts)
+    events = theirs.json("tape.json").get("events", ())
+    given = (fact for event in events for fact in event.get("given", ()))
+    if any(fact.get("same_state") and fact.get("error") for fact in given):
+        return False
     return shared or facts[0].get("devices") == facts[1].get("devices")
 
 
