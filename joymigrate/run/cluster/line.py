@@ -102,6 +102,8 @@ class WaitingLine:
         """
         known = self._known()
         gap = known[BOUND] <= (needed[-1] - now if needed else 0.0)
+        if not (cards_there or gap.any()):
+            return
         met = np.searchsorted(needed, now + known[BOUND])
         order = np.argsort(-self._urgency(now), kind="stable")
         left = order[(gap | cards_there)[order]]

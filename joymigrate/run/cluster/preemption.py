@@ -36,6 +36,8 @@ class Preemption:
         self.running = running
         self.by_queue = by_queue
         self.kind_of = [quotas.number[node.kind.name] for node in state.nodes]
+        accounts = quotas.accounts.values()
+        self.by_rank = any("lower-priority" in one.queue.eviction for one in accounts)
         self.found = False  # whether the last claim could have stopped somebody
         self.ranks: dict[str, Counter[int]] = {}  # how many jobs of each priority run, by queue
 
@@ -115,7 +117,10 @@ class Preemption:
 
     def stoppable(self, claim: GangJob, use: quota.Use, wall: str = "") -> dict[str, bool]:
         """Queues of which this claim may stop a job: any (True), or one of lower priority."""
-        entitled, found = self.quotas.entitled(claim.queue, use), {}
+        found: dict[str, bool] = {}
+        entitled = self.quotas.entitled(claim.queue, use)
+        if not (entitled or self.by_rank):
+            return found
         for queue, ranks in self.ranks.items():
             policy = self.quotas.account(queue).queue.eviction
             if "never" in policy or (wall and wall not in self.quotas.chain(queue)):

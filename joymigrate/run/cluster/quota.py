@@ -219,6 +219,8 @@ class Quotas:
 
     def entitled(self, name: str, use: Use) -> bool:
         """Whether this start stays inside MIN, or inside what its queue deserves."""
+        if not self.account(name).declared:
+            return False
         if self.guaranteed(name, use):
             return True
         limits = self.account(name).deserved
