@@ -197,7 +197,8 @@ def detect(
     found = node.detect(records, name, node.read_network(network) if network else None)
     if append is not None:
         old = nodes.load(append)
-        kept = tuple(one for one in old.nodes if one.name != found.nodes[0].name)
+        new = {one.name for one in found.nodes}
+        kept = tuple(one for one in old.nodes if one.name not in new)
         found = nodes.Inventory((*kept, *found.nodes), (*old.warnings, *found.warnings))
     talk([f"warning: {text}" for text in found.warnings])
     data = nodes.to_data(found)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from joymigrate.errors import JoyError
 from joymigrate.run.cluster.detect import node, numa_groups, nvidia
 
 Groups = tuple[tuple[int, ...], ...]
@@ -192,3 +193,48 @@ def test_sixteen_cards_of_unknown_links_may_be_several_servers(
     assert found.nodes[0].cards == 0
     said = "16 cards without known links may be ascend-910b-16 or ascend-a3-16"
     assert said in " ".join(found.warnings)
+
+
+SLURM = """\
+NodeName=cg14 Arch=x86_64 CoresPerSocket=16  CPUAlloc=0 CPUEfctv=32 CPUTot=32 CPULoad=10.64 \
+AvailableFeatures=icelake,gpua40 Gres=gpu:a40:1 GresUsed=gpu:a40:0(IDX:N/A) NodeAddr=cg14 \
+OS=Linux 5.14.0-687.24.1.el9_8.x86_64 #1 SMP PREEMPT_DYNAMIC Thu Jul 9 16:32:56 UTC 2026  \
+RealMemory=512000 AllocMem=0 State=IDLE ThreadsPerCore=1 CfgTRES=cpu=32,mem=500G,gres/gpu=1
+NodeName=h2 Arch=x86_64 CoresPerSocket=56
+   CPUAlloc=88 CPUEfctv=192 CPUTot=224 CPULoad=18.41
+   Gres=gpu:h100:8(S:0-1)
+   RealMemory=2060000 AllocMem=706560 FreeMem=224124 Sockets=2 Boards=1
+   State=MIXED+DRAIN ThreadsPerCore=2 TmpDisk=0 Weight=1
+   Reason=NHC: check failed [root@2026-03-11T11:05:51]
+NodeName=p0685 Arch=x86_64 CoresPerSocket=24
+   CPUAlloc=48 CPUTot=48 CPULoad=48.16
+   Gres=pfsdir:scratch:1,pfsdir:ess:1,ime:1,gpfs:project:1
+   RealMemory=182272 AllocMem=182256 State=ALLOCATED ThreadsPerCore=1
+NodeName=mig1 CPUTot=64 RealMemory=257000
+   Gres=gpu:nvidia_b200:4,gpu:nvidia_b200_2g.45gb:8 State=IDLE
+NodeName=datamover2 CoresPerSocket=1 CPUAlloc=17 CPUTot=24
+   Gres=(null) RealMemory=1 State=DOWN*+DRAIN
+NodeName=gpu-st-ml-1 CPUTot=32 Gres=gpu:rtxproserver6000:1 RealMemory=249036 State=IDLE+CLOUD
+"""
+
+
+def test_the_nodes_of_a_slurm_cluster(tmp_path: Path) -> None:
+    """Lines of four clusters' guides and tests, on one line or on several."""
+    (tmp_path / "scontrol-show-node.txt").write_text(SLURM)
+    found = node.detect(tmp_path, network={"h2": {"leaf": "l1"}})
+    rows = [
+        (n.name, n.kind.name, n.cards, n.model, n.cpu_milli // 1000, n.ready) for n in found.nodes
+    ]
+    assert rows == [
+        ("cg14", "gpu-1", 1, "a40", 32, True),
+        ("h2", "gpu-8", 8, "h100", 192, False),
+        ("p0685", "cpu", 0, "", 48, True),
+        ("mig1", "cpu", 0, "", 64, True),
+        ("datamover2", "cpu", 0, "", 24, False),
+        ("gpu-st-ml-1", "gpu-1", 1, "rtxproserver6000", 32, True),
+    ]
+    assert (found.nodes[1].leaf, found.nodes[0].memory_mib) == ("l1", 512000)
+    assert "mig1: Gres gpu:nvidia_b200:4,gpu:nvidia_b200_2g.45gb:8" in " ".join(found.warnings)
+    (tmp_path / "scontrol-show-node.txt").write_text("slurm_load_node error: Unable to contact")
+    with pytest.raises(JoyError, match="no NodeName"):
+        node.detect(tmp_path)

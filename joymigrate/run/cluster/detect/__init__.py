@@ -11,6 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from joymigrate.run.cluster import kinds
+from joymigrate.run.cluster.inventory import Node
+
 Matrix = tuple[tuple[str, ...], ...]
 
 
@@ -70,3 +73,16 @@ def numa_groups(table: LinkTable, cpus: Mapping[int, int]) -> tuple[tuple[int, .
             return ()
         keys.setdefault(node, []).append(card)
     return tuple(tuple(sorted(ids)) for ids in keys.values()) if len(keys) > 1 else ()
+
+
+def plain_node(
+    host: str, family: str, count: int, numa: tuple[tuple[int, ...], ...] = ()
+) -> Node | None:
+    """A node of cards whose links are unknown: the family's kind of this size without groups."""
+    plain = [kind for kind in kinds.all_kinds().values() if kind.family == family]
+    plain = [kind for kind in plain if kind.cards >= count and not kind.groups]
+    if not plain:
+        return None
+    kind = min(plain, key=lambda one: one.cards)
+    gone = tuple(range(count, kind.cards))
+    return Node(host, kind, count, unhealthy=gone, absent=gone, numa=numa)

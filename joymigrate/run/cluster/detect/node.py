@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from joymigrate import processors
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import kinds
-from joymigrate.run.cluster.detect import LinkTable, lscpu, numa_groups
+from joymigrate.run.cluster.detect import LinkTable, lscpu, numa_groups, plain_node, slurm
 from joymigrate.run.cluster.inventory import Inventory, Node, parse
 
 TIMEOUT_S = 20.0
@@ -38,9 +37,13 @@ def detect(
 ) -> Inventory:
     """This node, or the one whose tool outputs lie in the folder `records`.
 
-    `records` holds files named after the tool: `nvidia-smi-topo.txt`, `lscpu.txt` and so on.
+    `records` holds files named after the tool: `nvidia-smi-topo.txt`, `lscpu.txt` and so on; with
+    `scontrol-show-node.txt` it is about all nodes of a Slurm cluster.
     `network` maps a node to its leaf, spine and superpod.
     """
+    listed = output_of(slurm.COMMAND, records) if records is not None else None
+    if listed is not None:
+        return slurm.read(listed, str(records), network or {})
     host = name or platform.node() or "node"
     warnings: list[str] = []
     cpus = cpu_table(records)
@@ -71,7 +74,7 @@ def read_health() -> dict[int, str]:
     """
     found: dict[int, str] = {}
     for tool in tools():
-        found |= tool.find_broken(all_said(tool, None))
+        found |= tool.find_broken(output_of(tool.HEALTH, None) or "")
     return found
 
 
@@ -108,13 +111,13 @@ def read_node(
         return None
     if table is None:
         warnings += notes or [f"{host}: how its cards are linked is not known; no ring is claimed"]
-        found = plain_node(host, tool, count, ())
+        found = plain_node(host, tool.FAMILY, count, ())
     else:
         kind_name, notes = tool.kind(table)
         warnings += [f"{host}: {note}" for note in notes]
         numa = numa_groups(table, cpus)
         found = (
-            plain_node(host, tool, count, numa)
+            plain_node(host, tool.FAMILY, count, numa)
             if kind_name is None
             else Node(host, kinds.get(kind_name), count, numa=numa)
         )
@@ -136,27 +139,6 @@ def read_node(
         unhealthy=tuple(sorted(sick)),
         model=names.pop() if len(names) == 1 else "",
     )
-
-
-def plain_node(host: str, tool: ModuleType, count: int, numa: Any) -> Node | None:
-    """A node of cards whose links are unknown: the family's kind of this size without groups."""
-    fitting = [
-        kind
-        for kind in kinds.all_kinds().values()
-        if kind.family == tool.FAMILY and kind.cards == count and not kind.groups
-    ]
-    if fitting:
-        return Node(host, fitting[0], count, numa=numa)
-    larger = [
-        kind
-        for kind in kinds.all_kinds().values()
-        if kind.family == tool.FAMILY and kind.cards > count and not kind.groups
-    ]
-    if not larger:
-        return None
-    kind = min(larger, key=lambda one: one.cards)
-    gone = tuple(range(count, kind.cards))
-    return Node(host, kind, count, unhealthy=gone, absent=gone, numa=numa)
 
 
 def cpu_table(records: Path | None) -> dict[int, int]:
