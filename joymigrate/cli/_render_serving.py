@@ -45,9 +45,9 @@ def unit(
 
         loaded = settings.load(place)
         command = (*start, "--config", str(place), "--log-format", "json")
-        folders = {str(loaded.state.parent), str(place.parent)}
-        if loaded.log is not None:
-            folders.add(str(loaded.log.parent))
+        folders = {str(loaded.state_file.parent), str(place.parent)}
+        if loaded.log_file is not None:
+            folders.add(str(loaded.log_file.parent))
         wanted = SystemdUnit(
             called, command, user, str(place.parent), tuple(sorted(folders)),
             loaded.limits.drain_seconds,

@@ -24,7 +24,7 @@ def run(config: Path, key: str, poll_seconds: float, say: Callable[[str], None])
 
     urls = {}
     for name in ("primary", "standby"):
-        one = getattr(loaded, name)
+        one = loaded.of_role(name)
         if len(one.urls) != 1:
             raise JoyError(f"the {name} has {len(one.urls)} servers: versions are ramped over one",
                            where=str(config))  # fmt: skip

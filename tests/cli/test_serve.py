@@ -78,7 +78,7 @@ def test_the_file_of_the_design_is_understood(tmp_path: Path) -> None:
     path = tmp_path / "gateway.yaml"
     path.write_text(GOOD)
     loaded = settings.load(path)
-    assert (loaded.host, loaded.port, loaded.sticky) == ("127.0.0.1", 8080, "user")
+    assert (loaded.host, loaded.port, loaded.rollout.sticky) == ("127.0.0.1", 8080, "user")
     assert loaded.plan.steps == (1, 5, 20, 50, 100)
     assert loaded.of_role("standby").chip == "ascend"
 

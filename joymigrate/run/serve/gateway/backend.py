@@ -156,7 +156,7 @@ class HttpBackend:
         """Take up other settings; `context` says how TLS is spoken, None: as everybody does."""
         self.settings = settings
         self.tls: Any = True if context is None else context
-        self.server_name = settings.tls.server_name if settings.tls is not None else None
+        self.server_name = settings.secured.server_name if settings.secured is not None else None
 
     async def open(
         self,

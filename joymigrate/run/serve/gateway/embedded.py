@@ -26,11 +26,11 @@ def open_engines(
 
     made = {}
     limits = HttpLimits(body_bytes=settings.limits.body_bytes)
-    for upstream in settings.upstreams:
+    for upstream in settings.upstreams.values():
         if upstream.folder is None:
             continue
         talk(f"{upstream.name}: loading {upstream.folder}")
-        service = open_engine(upstream, settings.path.resolve().parent, limits)
+        service = open_engine(upstream, settings.folder, limits)
         info = service.info
         talk(f"{upstream.name}: {info.family} as {info.dtype} on {info.device}")
         made[upstream.name] = Server(service, port=0)
@@ -53,10 +53,10 @@ def place(settings: GatewaySettings, engines: Mapping[str, Server]) -> GatewaySe
     """The settings with the addresses and keys of engines that listen."""
     return replace(
         settings,
-        upstreams=tuple(
-            replace(up, urls=(engine.url,), key=engine.service.keys.keys[0].secret)
-            if (engine := engines.get(up.name)) is not None
+        upstreams={
+            name: replace(up, urls=(engine.url,), key=engine.service.keys.keys[0].secret)
+            if (engine := engines.get(name)) is not None
             else up
-            for up in settings.upstreams
-        ),
+            for name, up in settings.upstreams.items()
+        },
     )

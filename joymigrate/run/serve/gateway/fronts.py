@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.gateway.checks import HELP, secret
-from joymigrate.run.serve.web.cors import Cors
 from joymigrate.run.serve.web.keys import Key
 from joymigrate.run.serve.web.tls import Tls
 from joymigrate.schema import document, load_file, read, setting
 
 FORWARD = ("authorization", "cookie")
-FROM_ENVIRONMENT = "as it stands, or env:NAME"
-
-
-@dataclass(frozen=True, slots=True)
-class ClientKey:
-    """One client's key; a bare text is a key without limits."""
-
-    SHORT = "key"
-
-    key: str = setting(help=f"the key, {FROM_ENVIRONMENT}", words=True)
-    name: str = setting("", "what logs call the client", words=True)
-    requests_per_minute: float = setting(0.0, "at most so many; 0 is no limit", least=0)
-    tokens_per_minute: float = setting(0.0, "of prompts and answers; 0 is no limit", least=0)
-    concurrent: int = setting(0, "at most so many at once; 0 is no limit", least=0)
-
-    def __post_init__(self) -> None:
-        if not self.key:
-            raise JoyError("an item of keys has no key", where="key", help="key: env:NAME")
 
 
 @document("keys", "Keys of clients: `serve --keys-file FILE`, and `keys` of gateway.yaml.")
@@ -42,7 +23,7 @@ class KeysFile:
 
     SHORT = "keys"
 
-    keys: tuple[ClientKey, ...] = setting(help="the clients' keys", single=True)
+    keys: tuple[Key, ...] = setting(help="the clients' keys", single=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +46,6 @@ class UpstreamTls:
     verify: bool = setting(True, "whether the upstream's certificate is checked")
 
 
-@dataclass(frozen=True, slots=True)
-class CorsTable:
-    """Pages of other origins that a browser may let in."""
-
-    origins: tuple[str, ...] = setting((), "such as https://a.example.com; * is any", single=True)
-
-
 def keys_of_file(path: Path) -> tuple[Key, ...]:
     """The keys of a file: a list, or a table with `keys`. Raises `JoyError`."""
     raw, source = load_file(path, "file of keys")
@@ -79,18 +53,9 @@ def keys_of_file(path: Path) -> tuple[Key, ...]:
     return read_keys(read(KeysFile, given, source, help=HELP).keys, path)
 
 
-def read_keys(given: Sequence[ClientKey], path: Path) -> tuple[Key, ...]:
+def read_keys(given: Sequence[Key], path: Path) -> tuple[Key, ...]:
     """Keys with their secrets looked up. Raises `JoyError`."""
-    found = tuple(
-        Key(
-            secret(one.key, path),
-            one.name,
-            one.requests_per_minute,
-            one.concurrent,
-            one.tokens_per_minute,
-        )
-        for one in given
-    )
+    found = tuple(replace(one, secret=secret(one.secret, path)) for one in given)
     if len({key.secret for key in found}) < len(found):
         raise JoyError(
             "a key stands in keys twice", where=str(path), help="give each client its own"
@@ -121,8 +86,3 @@ def upstream_tls(given: UpstreamTls | None, folder: Path) -> Tls | None:
 def inside(folder: Path, given: str | None) -> Path | None:
     """A file that is named relative to the gateway's."""
     return None if given is None else folder / given
-
-
-def cors_of(given: CorsTable, where: str | None = None) -> Cors:
-    """`cors`: the origins of the pages that a browser may let in."""
-    return Cors.of(given.origins, where)

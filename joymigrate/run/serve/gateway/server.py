@@ -88,11 +88,11 @@ class Gateway:
         self.metrics = Metrics()
         self.meters = GatewayMeters(self.metrics)
         self.rollout = Rollout(settings.plan, settings.rule)
-        self.store = StateStore(settings.state, identity(settings))
+        self.store = StateStore(settings.state_file, identity(settings))
         self.take_up()
         self.shared = self.share(settings)
         self.engines = dict(engines or {})
-        self.journal = Journal(settings.log) if settings.log else None
+        self.journal = Journal(settings.log_file) if settings.log_file else None
         self.pages = Pages(self).by_path()
         self.tasks: list[asyncio.Task[None]] = []
         self.pulse = Pulse()
@@ -100,7 +100,7 @@ class Gateway:
         self.keys = Keys.of(settings.keys)
         self.site = WebSite(
             self.serve, settings.host, settings.port, settings.front_limits, self.keys,
-            Front(settings.tls, settings.cors, str(settings.path)),
+            Front(settings.secured, settings.cors, str(settings.path)),
         )  # fmt: skip
         self.envoy: EnvoyDoor | None = None
         self.router: Router
@@ -161,9 +161,11 @@ class Gateway:
                 HttpBackend(up, settings.limits, client_context(up), self.pulse),
                 settings.limits,
             )
-            for up in settings.upstreams
+            for up in settings.upstreams.values()
         }
-        self.router = Router(made[PRIMARY], made[SECOND], self.rollout, settings.last_resort)
+        self.router = Router(
+            made[PRIMARY], made[SECOND], self.rollout, settings.rollout.last_resort
+        )
         types: set[str] = set()
         self.shadow = Shadow(
             settings.shadow, made[PRIMARY], made[SECOND], self.rollout, self.meters, self.report,
@@ -172,7 +174,7 @@ class Gateway:
         self.relay = Relay(
             self.router,
             self.meters,
-            {up.name: self.meters.upstream(up.name) for up in settings.upstreams},
+            {up.name: self.meters.upstream(up.name) for up in settings.upstreams.values()},
             settings.limits,
             self.report,
             self.shadow.heard if self.shadow.wanted else None,
@@ -192,7 +194,7 @@ class Gateway:
         )
         backends = [
             service.MonitorPage(up.name, url + "/metrics", up.key, only=OF_BACKENDS)
-            for up in self.settings.upstreams
+            for up in self.settings.upstreams.values()
             for url in up.urls
             if self.settings.monitor.backends
         ]
@@ -280,13 +282,13 @@ class Gateway:
             fresh = embedded.place(load(self.settings.path), self.engines)
             refuse_changes(self.settings, fresh)
             self.site.reload()
-            contexts = {up.name: client_context(up) for up in fresh.upstreams}
+            contexts = {up.name: client_context(up) for up in fresh.upstreams.values()}
         except JoyError as error:
             self.talk(f"not reloaded, the old settings stay: {error}")
             return
         self.settings = fresh
         self.keys.replace(fresh.keys)
-        self.site.front = Front(fresh.tls, fresh.cors, str(fresh.path))
+        self.site.front = Front(fresh.secured, fresh.cors, str(fresh.path))
         for upstream in (self.router.primary, self.router.standby):
             upstream.change(fresh.of_role(upstream.role), contexts)
         change = self.monitor.change(self.watched())
@@ -341,9 +343,7 @@ class Gateway:
     def ask_gate(self) -> None:
         """Ask the ledger whether the standby may take traffic."""
         settings = self.settings
-        opinion = gate.ask(
-            settings.of_role(SECOND), settings.path.resolve().parent, unverified=self.unverified
-        )
+        opinion = gate.ask(settings.of_role(SECOND), settings.folder, unverified=self.unverified)
         self.router.known_bad = opinion.bad
         self.handle(LedgerGate(tell_time(), opinion.open, opinion.reason))
 
@@ -408,7 +408,7 @@ class Gateway:
         if parsed is None and api.speaks and method == "POST" and not is_object(sent):
             # Many servers answer 500 to it: a broken client must not bring a backend down.
             raise HttpRefusal(400, "the body is a JSON object", code="invalid_json")
-        key = sticky_key(self.settings.sticky, headers, parsed)
+        key = sticky_key(self.settings.rollout.sticky, headers, parsed)
         return GatewayCall(
             api, method, raw_path, headers, sent, parsed, started, called, trace=trace,
             who=key or key_name, share=self.rollout.weight / 100, point=self.router.point(key),

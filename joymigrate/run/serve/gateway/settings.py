@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,8 @@ from joymigrate.run.serve.evidence.rule import EProcess
 from joymigrate.run.serve.gateway.checks import HELP, secret, url_trouble
 from joymigrate.run.serve.gateway.fronts import (
     FORWARD,
-    FROM_ENVIRONMENT,
-    ClientKey,
-    CorsTable,
     ServerTls,
     UpstreamTls,
-    cors_of,
     read_keys,
     server_tls,
     upstream_tls,
@@ -27,34 +23,13 @@ from joymigrate.run.serve.gateway.fronts import (
 from joymigrate.run.serve.web import apis
 from joymigrate.run.serve.web import limits as web_limits
 from joymigrate.run.serve.web.cors import Cors
-from joymigrate.run.serve.web.keys import Key
+from joymigrate.run.serve.web.keys import FROM_ENVIRONMENT, Key
 from joymigrate.run.serve.web.tls import Tls
 from joymigrate.schema import DocumentSource, document, load_file, read, setting
 
 ROLES = (PRIMARY, SECOND)
 TOKEN_IDS = ("auto", "ask", "off")
-
-
-@dataclass(frozen=True, slots=True)
-class UpstreamSettings:
-    """One backend: one address or several equal ones. `token_ids` says how ids are asked for."""
-
-    name: str
-    role: str
-    urls: tuple[str, ...]
-    chip: str | None = None
-    model: str | None = None  # what the verdict in the ledger is about
-    ledger: str | None = None  # project whose ledger is asked
-    key: str | None = None  # sent to the upstream instead of the client's
-    connections: int = 4096
-    health: str | None = None  # path; default: /health, else /v1/models
-    token_ids: str = "auto"
-    folder: str | None = None  # served by an engine in this process, instead of a url
-    dtype: str = "auto"  # of that engine
-    device: str = "cpu"
-    serves: str | None = None  # what its clients call it; default: the folder's name
-    tls: Tls | None = None  # beyond what https says: a CA, our certificate
-    forward: tuple[str, ...] = ()  # of the client's: authorization, cookie
+ENGINE = "engine://"  # an address of this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +81,8 @@ class MonitorSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class UpstreamTable:
-    """One backend, as the file says it."""
+class UpstreamSettings:
+    """One backend: one address or several equal ones, or an engine in this process."""
 
     role: str = setting(help="who answers until the other is proven", choices=ROLES)
     url: tuple[str, ...] = setting((), "its address, or several equal ones", single=True)
@@ -129,6 +104,16 @@ class UpstreamTable:
     forward: tuple[str, ...] = setting(
         (), "what of the client's credentials it sees", choices=FORWARD, single=True
     )
+    name: str = setting("", hidden=True)
+    secured: Tls | None = setting(None, hidden=True)  # `tls` with its files
+
+    def __post_init__(self) -> None:
+        for url in (*self.url, *self.urls):
+            trouble = None if url.startswith(ENGINE) else url_trouble(url)
+            if trouble:
+                raise JoyError(f"an upstream's url {trouble}, got {url!r}", where="url", help=HELP)
+        if not (self.url or self.urls or self.folder or self.model):
+            raise JoyError("an upstream needs a url, or a model folder", help=HELP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +148,7 @@ class RolloutTable(RolloutPlan):
                 where="sticky",
                 help=HELP,
             )
+        rule(self.rule, "rule")
 
     @property
     def headers(self) -> tuple[str, ...]:
@@ -178,55 +164,87 @@ class RolloutTable(RolloutPlan):
 
 @document("gateway", "Two services behind one address: `serve --config gateway.yaml`.")
 @dataclass(frozen=True, slots=True)
-class GatewayFile:
+class GatewaySettings:
     """A gateway's file. Relative paths in it are relative to its folder."""
 
-    upstreams: Mapping[str, UpstreamTable] = setting(help="one primary and one standby")
+    upstreams: Mapping[str, UpstreamSettings] = setting(help="one primary and one standby")
     listen: str = setting("127.0.0.1:8080", "host:port, :port or a port", words=True)
     rollout: RolloutTable = setting(make=RolloutTable, help="how the standby takes over")
     limits: GatewayLimits = setting(make=GatewayLimits, help="what a request may take")
     health: HealthSettings = setting(make=HealthSettings, help="how backends are checked")
     shadow: ShadowSettings = setting(make=ShadowSettings, help="mirrored requests")
     monitor: MonitorSettings = setting(make=MonitorSettings, help="what the dashboard reads")
-    keys: tuple[ClientKey, ...] = setting((), "who may come in; nobody named: all", single=True)
+    keys: tuple[Key, ...] = setting((), "who may come in; nobody named: all", single=True)
     admin_key: str | None = setting(None, f"for /admin, {FROM_ENVIRONMENT}", words=True)
     state: str | None = setting(None, "where the rollout is kept: a file, or a Redis url")
     log: str | None = setting(None, "where its steps are written", words=True)
     tls: ServerTls | None = setting(None, "the certificate to listen with")
-    cors: CorsTable = setting(make=CorsTable, help="pages that a browser may let in")
+    cors: Cors = setting(make=Cors, help="pages that a browser may let in")
     access_log: bool = setting(False, "one JSON line a request on stdout")
     envoy: str | None = setting(None, "host:port where Envoy's ext_proc filter asks", words=True)
     allow: tuple[str, ...] = setting(
         (), "more paths that are passed on, unjudged; all below one that ends in /", single=True
     )
+    path: Path = setting(Path("gateway.yaml"), hidden=True)
 
+    def __post_init__(self) -> None:
+        for role in ROLES:
+            count = sum(one.role == role for one in self.upstreams.values())
+            if count != 1:
+                raise JoyError(
+                    f"a gateway has one {role} upstream, this one has {count}",
+                    where="upstreams",
+                    help="give one upstream `role: primary` and one `role: standby`; "
+                    "several equal servers go into `urls:` of one upstream",
+                )
+        address(self.listen)
+        check_paths(self.allow)
 
-@dataclass(frozen=True, slots=True)
-class GatewaySettings:
-    """A whole gateway."""
+    @property
+    def folder(self) -> Path:
+        """Where the file lies."""
+        return self.path.resolve().parent
 
-    path: Path
-    host: str
-    port: int
-    upstreams: tuple[UpstreamSettings, ...]
-    plan: RolloutPlan
-    rule: Callable[[], EProcess]
-    sticky: str = "user"
-    last_resort: bool = False  # a rolled back standby answers when the primary is down
-    limits: GatewayLimits = field(default_factory=GatewayLimits)
-    health: HealthSettings = field(default_factory=HealthSettings)
-    shadow: ShadowSettings = field(default_factory=ShadowSettings)
-    monitor: MonitorSettings = field(default_factory=MonitorSettings)
-    keys: tuple[Key, ...] = ()
-    admin_key: str | None = None
-    state: Path = Path("gateway.state.json")
-    shared: str | None = None  # a Redis url, with the rollout's name behind '#'
-    log: Path | None = None
-    tls: Tls | None = None
-    cors: Cors = field(default_factory=Cors)
-    access_log: bool = False
-    envoy: str | None = None
-    allow: tuple[str, ...] = ()
+    @property
+    def host(self) -> str:
+        """Where to listen."""
+        return address(self.listen)[0]
+
+    @property
+    def port(self) -> int:
+        """On which port."""
+        return address(self.listen)[1]
+
+    @property
+    def log_file(self) -> Path | None:
+        """Where the rollout's steps are written."""
+        return self.folder / self.log if self.log else None
+
+    @property
+    def shared(self) -> str | None:
+        """A Redis url, with the rollout's name behind '#'."""
+        return self.state if str(self.state).startswith(("redis://", "rediss://")) else None
+
+    @property
+    def state_file(self) -> Path:
+        """Where the rollout is kept here."""
+        named = self.state if self.shared is None else None
+        return self.folder / (named or f"{self.path.stem}.state.json")
+
+    @property
+    def secured(self) -> Tls | None:
+        """The certificate to listen with."""
+        return server_tls(self.tls, self.folder)
+
+    @property
+    def plan(self) -> RolloutPlan:
+        """How the standby takes over."""
+        return self.rollout.plan()
+
+    @property
+    def rule(self) -> Callable[[], EProcess]:
+        """What takes it back."""
+        return rule(self.rollout.rule, str(self.path), self.rollout.limit)
 
     @property
     def front_limits(self) -> web_limits.HttpLimits:
@@ -240,7 +258,7 @@ class GatewaySettings:
 
     def of_role(self, role: str) -> UpstreamSettings:
         """The upstream with this role."""
-        return next(upstream for upstream in self.upstreams if upstream.role == role)
+        return next(one for one in self.upstreams.values() if one.role == role)
 
 
 def load(path: Path) -> GatewaySettings:
@@ -248,113 +266,62 @@ def load(path: Path) -> GatewaySettings:
     if not path.is_file():
         raise JoyError("no such gateway file", where=str(path), help=HELP)
     raw, source = load_file(path, "gateway file", HELP)
-    return settings_of(read(GatewayFile, raw, source, help=HELP), path, source)
+    return resolve(read(GatewaySettings, raw, source, help=HELP), path, source)
 
 
 def parse(raw: Any, path: Path) -> GatewaySettings:
     """Settings from parsed YAML; `path` is named in errors."""
-    return settings_of(
-        read(GatewayFile, raw, str(path), help=HELP), path, DocumentSource(str(path))
-    )
+    file = read(GatewaySettings, raw, str(path), help=HELP)
+    return resolve(file, path, DocumentSource(str(path)))
 
 
-def settings_of(file: GatewayFile, path: Path, source: DocumentSource) -> GatewaySettings:
-    """What a file means: addresses taken apart, secrets looked up, files found."""
-    host, port = address(file.listen, source)
-    shared = str(file.state).startswith(("redis://", "rediss://"))
-    folder = path.resolve().parent
-    return GatewaySettings(
+def resolve(file: GatewaySettings, path: Path, source: DocumentSource) -> GatewaySettings:
+    """What a file names, looked up: secrets, files, folders of models."""
+    return replace(
+        file,
         path=path,
-        host=host,
-        port=port,
-        upstreams=upstreams(file.upstreams, path, source),
-        plan=file.rollout.plan(),
-        rule=rule(file.rollout.rule, source.at(("rollout", "rule")), file.rollout.limit),
-        sticky=file.rollout.sticky,
-        last_resort=file.rollout.last_resort,
-        limits=file.limits,
-        health=file.health,
-        shadow=file.shadow,
-        monitor=file.monitor,
+        upstreams={
+            name: resolve_upstream(name, one, path, source.at(("upstreams", name)))
+            for name, one in file.upstreams.items()
+        },
         keys=read_keys(file.keys, path),
         admin_key=secret(file.admin_key, path) if file.admin_key else None,
-        state=folder / (file.state if file.state and not shared else f"{path.stem}.state.json"),
-        shared=file.state if shared else None,
-        log=folder / file.log if file.log else None,
-        tls=server_tls(file.tls, folder),
-        cors=cors_of(file.cors, str(path)),
-        access_log=file.access_log,
-        envoy=file.envoy,
-        allow=read_paths(file.allow, source),
+        cors=Cors.of(file.cors.origins, str(path)),
     )
 
 
-def read_paths(paths: tuple[str, ...], source: DocumentSource) -> tuple[str, ...]:
+def check_paths(paths: tuple[str, ...]) -> None:
     """More paths that are passed on: none that the table of APIs keeps for operators."""
     for path in paths:
         known = apis.find(path)
         kept = known is not None and known.who == apis.ADMIN
         if not path.startswith("/") or path == "/" or kept:
             why = "is for operators, with the admin key" if kept else "is no path below /"
-            raise JoyError(f"allow: {path!r} {why}", where=source.at(("allow",)),
+            raise JoyError(f"allow: {path!r} {why}", where="allow",
                            help="for example allow: [/v1/files, /my/api/]")  # fmt: skip
-    return paths
 
 
-def upstreams(
-    tables: Mapping[str, UpstreamTable], path: Path, source: DocumentSource
-) -> tuple[UpstreamSettings, ...]:
-    """One primary and one standby."""
-    found = tuple(upstream(name, item, path, source) for name, item in tables.items())
-    for role in ROLES:
-        count = sum(1 for item in found if item.role == role)
-        if count != 1:
-            raise JoyError(
-                f"a gateway has one {role} upstream, this one has {count}",
-                where=source.at(("upstreams",)),
-                help="give one upstream `role: primary` and one `role: standby`; "
-                "several equal servers go into `urls:` of one upstream",
-            )
-    return found
-
-
-def upstream(
-    name: str, table: UpstreamTable, path: Path, source: DocumentSource
+def resolve_upstream(
+    name: str, given: UpstreamSettings, path: Path, where: str | None
 ) -> UpstreamSettings:
     """One item of `upstreams`. One without a url is a model folder that an engine serves here."""
-    where = source.at(("upstreams", name))
-    folder = path.resolve().parent
-    urls = table.urls or table.url
-    for url in urls:
-        trouble = url_trouble(url)
-        if trouble:
-            raise JoyError(f"an upstream's url {trouble}, got {url!r}", where=where, help=HELP)
-    model, served = table.model, None
+    urls = tuple(url.rstrip("/") for url in given.urls or given.url)
+    folder, model = given.folder, given.model
     if not urls:
-        served = table.folder or table.model
-        if not served:
-            raise JoyError("an upstream needs a url, or a model folder", where=where, help=HELP)
-        inside = folder / served
+        folder = given.folder or given.model
+        inside = path.resolve().parent / str(folder)
         if not inside.is_dir():
             raise JoyError("there is no such model folder", where=f"{where}: {inside}", help=HELP)
         model = inside.resolve().name
-    return UpstreamSettings(
+    return replace(
+        given,
         name=name,
-        role=table.role,
-        urls=tuple(url.rstrip("/") for url in urls) or (f"engine://{name}",),
-        chip=table.chip,
+        url=(),
+        urls=urls or (f"{ENGINE}{name}",),
         model=model,
-        ledger=table.ledger,
-        key=secret(table.key, path) if table.key else None,
-        connections=table.connections,
-        health=table.health,
-        token_ids=table.token_ids,
-        folder=served or table.folder,
-        dtype=table.dtype,
-        device=table.device,
-        serves=table.serves,
-        tls=upstream_tls(table.tls, folder),
-        forward=table.forward,
+        folder=folder,
+        key=secret(given.key, path) if given.key else None,
+        secured=upstream_tls(given.tls, path.resolve().parent),
     )
 
 
@@ -397,13 +364,11 @@ def share(key: str, text: str, where: str | None) -> float:
     return value
 
 
-def address(raw: str, source: DocumentSource) -> tuple[str, int]:
+def address(raw: str) -> tuple[str, int]:
     """`host:port`, `:port` or a port."""
     host, _, port = raw.rpartition(":")
     if not port.isdigit() or int(port) > 65535:
         raise JoyError(
-            f"listen is host:port, got {raw!r}",
-            where=source.at(("listen",)),
-            help="listen: 127.0.0.1:8080",
+            f"listen is host:port, got {raw!r}", where="listen", help="listen: 127.0.0.1:8080"
         )
     return host.strip("[]") or "127.0.0.1", int(port)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from joymigrate.errors import JoyError
+from joymigrate.schema import setting
 
 METHODS = "GET, POST, OPTIONS"
 HEADERS = "Authorization, Content-Type, X-Api-Key, X-Request-Id, X-Session-Id, X-User-Id"
@@ -19,7 +20,7 @@ ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s@,*]+")
 class Cors:
     """The origins that are let in, such as `https://chat.example.com`; `*` is every one."""
 
-    origins: tuple[str, ...] = ()
+    origins: tuple[str, ...] = setting((), "such as https://a.example.com; * is any", single=True)
 
     @classmethod
     def of(cls, origins: Iterable[str], where: str | None = None) -> Cors:

@@ -12,21 +12,30 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 
+from joymigrate.errors import JoyError
 from joymigrate.run.serve.web.apis import OPEN
 from joymigrate.run.serve.web.errors import HttpRefusal
+from joymigrate.schema import setting
 
 SECONDS = 60.0
+FROM_ENVIRONMENT = "as it stands, or env:NAME"
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One client's key. `name` stands for it in logs; a limit of 0 is none."""
+    """One client's key; in a file a bare text is a key without limits."""
 
-    secret: str
-    name: str = ""
-    requests_per_minute: float = 0.0
-    concurrent: int = 0
-    tokens_per_minute: float = 0.0  # of prompts and answers
+    SHORT = "key"
+
+    secret: str = setting(help=f"the key, {FROM_ENVIRONMENT}", words=True, key="key")
+    name: str = setting("", "what logs call the client", words=True)
+    requests_per_minute: float = setting(0.0, "at most so many; 0 is no limit", least=0)
+    tokens_per_minute: float = setting(0.0, "of prompts and answers; 0 is no limit", least=0)
+    concurrent: int = setting(0, "at most so many at once; 0 is no limit", least=0)
+
+    def __post_init__(self) -> None:
+        if not self.secret:
+            raise JoyError("an item of keys has no key", where="key", help="key: env:NAME")
 
 
 @dataclass(slots=True)

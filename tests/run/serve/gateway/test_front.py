@@ -173,7 +173,7 @@ def test_a_mistake_in_the_file_leaves_everything_as_it_was(tmp_path: Path) -> No
             gateway.reload()
             assert "not reloaded" in said[-1]
         assert "needs" not in said[0]
-        assert "plan cannot change" in said[1]
+        assert "rollout cannot change" in said[1]
         assert (await ask(gateway, session))[0] == 200
 
     run(tmp_path, scenario)

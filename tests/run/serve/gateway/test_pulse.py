@@ -78,7 +78,7 @@ def test_a_health_check_that_the_gateway_missed_changes_no_opinion() -> None:
     async def scenario() -> None:
         listener = await asyncio.start_server(silent, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-        settings = UpstreamSettings("gpu", "primary", (url,), health="/health")
+        settings = UpstreamSettings("primary", name="gpu", urls=(url,), health="/health")
         pulse, limits = Pulse(), GatewayLimits()
         beats = asyncio.create_task(pulse.run())
         backend = HttpBackend(settings, limits, pulse=pulse)
