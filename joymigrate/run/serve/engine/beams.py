@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -129,15 +130,12 @@ async def search(engine: Any, request: Request, options: BeamOptions) -> list[Fi
 async def top_of(engine: Any, request: Request) -> list[tuple[int, float]]:
     """The most probable tokens behind a text, with their log-probabilities."""
     found: TokenLogprob | None = None
-    stream = engine.generate(request)
-    try:
+    async with aclosing(engine.generate(request)) as stream:
         async for output in stream:
             if output.finish_reason == "error":
                 raise RuntimeError(output.error or "the engine gave this text up")
             if output.logprobs:
                 found = output.logprobs[0]
-    finally:
-        await stream.aclose()
     if found is None:
         raise RuntimeError("the engine ended a text of the search")
     return list(found.top)

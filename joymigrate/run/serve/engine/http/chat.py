@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from joymigrate.run.serve.engine.http import (
     logprobs,
     resume_request,
     sampling,
-    slow_reads,
+    streaming,
     thoughts,
     tools,
 )
@@ -23,12 +24,12 @@ from joymigrate.run.serve.engine.http.completions import worth_sending
 from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.http.generation import HttpGeneration
 from joymigrate.run.serve.engine.http.service import EngineService
-from joymigrate.run.serve.engine.http.streaming import StreamOptions, start_stream, stream_options
+from joymigrate.run.serve.engine.http.streaming import StreamOptions, stream_options
 from joymigrate.run.serve.engine.http.thoughts import INSIDE, START, ThoughtReader
 from joymigrate.run.serve.engine.http.tools import CallReader, Toolbox, ToolCall
 from joymigrate.run.serve.engine.types import MAX_LOGPROBS, EngineOutput, Resume, Sampling
 from joymigrate.run.serve.web.errors import HttpRefusal
-from joymigrate.run.serve.web.messages import DONE, EVENTS, Ask, Reply, data, event
+from joymigrate.run.serve.web.messages import DONE, Ask, Reply, event
 
 MAX_TOP = 20  # of the OpenAI API
 TAIL = 64  # characters of a prompt that show whether it opened the reasoning
@@ -52,6 +53,11 @@ class ChatRequest:
     search: BeamOptions | None = None
     marks: tuple[str, str] | None = None  # around reasoning, where it is told apart
     thinks: bool = False  # the prompt has opened it
+
+    @property
+    def prompts(self) -> list[list[int]]:
+        """The one prompt of a chat."""
+        return [self.prompt]
 
 
 def read(service: EngineService, body: dict[str, Any]) -> tuple[ChatRequest, Any]:
@@ -166,18 +172,7 @@ def write_prompt(
 
 async def answer(service: EngineService, ask: Ask) -> Reply:
     """Answer POST /v1/chat/completions."""
-    asked, guide = await slow_reads.read(ask, lambda: read(service, ask.json()))
-    ask.notes["model"] = asked.model
-    generation = HttpGeneration(
-        service, ask, [asked.prompt], asked.sampling, images=asked.images, guide=guide,
-        resume=asked.resume, adapter=service.adapter(asked.model), search=asked.search,
-    )  # fmt: skip
-    made = ChatAnswer(service, ask, asked, generation)
-    if asked.stream:
-        return Reply(
-            200, await start_stream(made.events()), EVENTS, resume_request.headers(asked.resume)
-        )
-    return data(await made.whole())
+    return await streaming.answer(service, ask, lambda: read(service, ask.json()), ChatAnswer)
 
 
 class ChatAnswer:
@@ -273,10 +268,9 @@ class ChatAnswer:
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         """The stream: the role, an event per output, usage at the end when asked for."""
-        outputs = self.generation.outputs()
         options, tally = self.asked.options, self.generation.tally
         begun = self.opened()
-        try:
+        async with aclosing(self.generation.outputs()) as outputs:
             async for _, output in outputs:
                 if output.index not in begun:
                     begun.add(output.index)
@@ -289,8 +283,6 @@ class ChatAnswer:
                     continue
                 made = {**self.head, "choices": [choice]}
                 yield event(options.with_usage(made, tally))
-        finally:
-            await outputs.aclose()
         if options.include_usage:
             yield event({**self.head, "choices": [], "usage": tally.to_json()})
         yield DONE
@@ -307,14 +299,11 @@ class ChatAnswer:
     async def whole(self) -> dict[str, Any]:
         """The answer in one piece."""
         pieces: dict[int, list[dict[str, Any]]] = {}
-        outputs = self.generation.outputs()
         before = None
-        try:
+        async with aclosing(self.generation.outputs()) as outputs:
             async for _, output in outputs:
                 pieces.setdefault(output.index, []).append(self.choice(output))
                 before = before or output.prompt_logprobs
-        finally:
-            await outputs.aclose()
         choices = [join_pieces(pieces[index], self.asked.echo) for index in sorted(pieces)]
         used = self.generation.tally.to_json()
         made: dict[str, Any] = {**self.head, "choices": choices, "usage": used}

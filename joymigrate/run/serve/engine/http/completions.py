@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,13 +13,13 @@ from joymigrate.run.serve.engine.http import (
     formats,
     resume_request,
     sampling,
-    slow_reads,
+    streaming,
 )
 from joymigrate.run.serve.engine.http.fields import Fields, is_whole
 from joymigrate.run.serve.engine.http.generation import HttpGeneration
 from joymigrate.run.serve.engine.http.logprobs import Legacy, of_prompt
 from joymigrate.run.serve.engine.http.service import EngineService
-from joymigrate.run.serve.engine.http.streaming import StreamOptions, start_stream, stream_options
+from joymigrate.run.serve.engine.http.streaming import StreamOptions, stream_options
 from joymigrate.run.serve.engine.types import (
     MAX_LOGPROBS,
     EngineOutput,
@@ -27,7 +28,7 @@ from joymigrate.run.serve.engine.types import (
     TokenLogprob,
 )
 from joymigrate.run.serve.web.errors import HttpRefusal
-from joymigrate.run.serve.web.messages import DONE, EVENTS, Ask, Reply, data, event
+from joymigrate.run.serve.web.messages import DONE, Ask, Reply, event
 
 DEFAULT_TOKENS = 16
 MAX_PROMPTS = 2048
@@ -48,6 +49,7 @@ class CompletionRequest:
     texts: list[str] = field(default_factory=list)  # of the prompts, for echo
     resume: tuple[Resume | None, ...] = ()
     search: BeamOptions | None = None
+    images: tuple[Any, ...] = ()
 
 
 def read(service: EngineService, body: dict[str, Any]) -> tuple[CompletionRequest, Any]:
@@ -125,18 +127,7 @@ def encode(
 
 async def answer(service: EngineService, ask: Ask) -> Reply:
     """Answer POST /v1/completions."""
-    asked, guide = await slow_reads.read(ask, lambda: read(service, ask.json()))
-    ask.notes["model"] = asked.model
-    generation = HttpGeneration(
-        service, ask, asked.prompts, asked.sampling, guide=guide, resume=asked.resume,
-        adapter=service.adapter(asked.model), search=asked.search,
-    )  # fmt: skip
-    made = Completion(service, ask, asked, generation)
-    if asked.stream:
-        return Reply(
-            200, await start_stream(made.events()), EVENTS, resume_request.headers(asked.resume)
-        )
-    return data(await made.whole())
+    return await streaming.answer(service, ask, lambda: read(service, ask.json()), Completion)
 
 
 class Completion:
@@ -202,16 +193,13 @@ class Completion:
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         """The stream: an event per output, usage at the end when asked for."""
-        outputs = self.generation.outputs()
         options = self.asked.options
-        try:
+        async with aclosing(self.generation.outputs()) as outputs:
             async for place, output in outputs:
                 if not worth_sending(output, self.asked.ids):
                     continue
                 made = {**self.head, "choices": [self.choice(place, output)]}
                 yield event(options.with_usage(made, self.generation.tally))
-        finally:
-            await outputs.aclose()
         if options.include_usage:
             yield event({**self.head, "choices": [], "usage": self.generation.tally.to_json()})
         yield DONE
@@ -219,13 +207,10 @@ class Completion:
     async def whole(self) -> dict[str, Any]:
         """The answer in one piece."""
         pieces: dict[int, list[dict[str, Any]]] = {}
-        outputs = self.generation.outputs()
-        try:
+        async with aclosing(self.generation.outputs()) as outputs:
             async for place, output in outputs:
                 made = self.choice(place, output)
                 pieces.setdefault(made["index"], []).append(made)
-        finally:
-            await outputs.aclose()
         choices = [join_pieces(pieces[index]) for index in sorted(pieces)]
         return {**self.head, "choices": choices, "usage": self.generation.tally.to_json()}
 

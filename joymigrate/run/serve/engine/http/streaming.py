@@ -1,4 +1,5 @@
-"""What streams of both OpenAI APIs share: their options, and errors after the first byte."""
+"""What the APIs for text share: how a request is answered, the options of streams, and errors after
+the first byte."""
 
 from __future__ import annotations
 
@@ -7,12 +8,14 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from joymigrate.run.serve.engine.http import resume_request, slow_reads
 from joymigrate.run.serve.engine.http.error_events import refusal_of
 from joymigrate.run.serve.engine.http.fields import Fields
-from joymigrate.run.serve.engine.http.generation import TokenTally
+from joymigrate.run.serve.engine.http.generation import HttpGeneration, TokenTally
+from joymigrate.run.serve.engine.http.service import EngineService
 from joymigrate.run.serve.web import errors
 from joymigrate.run.serve.web.errors import HttpRefusal
-from joymigrate.run.serve.web.messages import DONE, event
+from joymigrate.run.serve.web.messages import DONE, EVENTS, Ask, Reply, data, event
 
 log = logging.getLogger("joymigrate.serve")
 
@@ -50,6 +53,28 @@ def stream_options(fields: Fields) -> StreamOptions:
 def word_failure(refusal: HttpRefusal) -> bytes:
     """The event that ends a stream which failed, for OpenAI's clients."""
     return event(errors.openai(refusal)) + DONE
+
+
+async def answer(
+    service: EngineService,
+    ask: Ask,
+    read: Callable[[], tuple[Any, Any]],
+    make: Callable[..., Any],
+    word: Callable[[HttpRefusal], bytes] = word_failure,
+) -> Reply:
+    """Answer a request for text, whole or as events: `read` gives the checked request and its
+    guide, `make` what words the engine's outputs as its API does."""
+    asked, guide = await slow_reads.read(ask, read)
+    ask.notes["model"] = asked.model
+    generation = HttpGeneration(
+        service, ask, asked.prompts, asked.sampling, images=asked.images, guide=guide,
+        resume=asked.resume, adapter=service.adapter(asked.model), search=asked.search,
+    )  # fmt: skip
+    made = make(service, ask, asked, generation)
+    if not asked.stream:
+        return data(await made.whole())
+    told = resume_request.headers(asked.resume)
+    return Reply(200, await start_stream(made.events(), word), EVENTS, told)
 
 
 async def start_stream(

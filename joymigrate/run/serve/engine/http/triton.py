@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -247,9 +248,8 @@ class InferJob:
 
     async def pieces(self) -> AsyncGenerator[str, None]:
         """The text as it comes; the input before it when that was asked for."""
-        outputs = self.generation.outputs()
         first = True
-        try:
+        async with aclosing(self.generation.outputs()) as outputs:
             async for _, output in outputs:
                 piece = self.text + output.text if first and self.echo else output.text
                 first = first and not piece
@@ -258,8 +258,6 @@ class InferJob:
                 self.done.text += piece
                 if piece or output.finish_reason:
                     yield piece
-        finally:
-            await outputs.aclose()
 
     async def run(self) -> Done:
         """The whole text."""

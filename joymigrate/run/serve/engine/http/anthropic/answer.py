@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 from typing import Any
 
 import orjson
 
-from joymigrate.run.serve.engine.http import chat, slow_reads
+from joymigrate.run.serve.engine.http import chat, slow_reads, streaming
 from joymigrate.run.serve.engine.http.anthropic.message_request import CALLED, chat_of
 from joymigrate.run.serve.engine.http.chat import ChatAnswer, ChatRequest
 from joymigrate.run.serve.engine.http.generation import HttpGeneration
 from joymigrate.run.serve.engine.http.service import EngineService
-from joymigrate.run.serve.engine.http.streaming import start_stream
 from joymigrate.run.serve.engine.types import EngineOutput
 from joymigrate.run.serve.web import errors
 from joymigrate.run.serve.web.errors import HttpRefusal
-from joymigrate.run.serve.web.messages import EVENTS, Ask, Reply, data, dumps
+from joymigrate.run.serve.web.messages import Ask, Reply, data, dumps
 
 # A block that begins, and what a piece of it is called.
 BLOCKS: dict[str, dict[str, Any]] = {
@@ -31,16 +31,9 @@ PIECES = {"text": ("text_delta", "text"), "thinking": ("thinking_delta", "thinki
 async def answer(service: EngineService, ask: Ask) -> Reply:
     """Answer POST /v1/messages."""
     body = ask.json()
-    asked, guide = await slow_reads.read(ask, lambda: chat.read_as(service, chat_of(body), CALLED))
-    ask.notes["model"] = asked.model
-    generation = HttpGeneration(
-        service, ask, [asked.prompt], asked.sampling, images=asked.images, guide=guide,
-        adapter=service.adapter(asked.model),
-    )  # fmt: skip
-    made = Message(service, ask, asked, generation)
-    if asked.stream:
-        return Reply(200, await start_stream(made.events(), word_failure), EVENTS)
-    return data(await made.whole())
+    return await streaming.answer(
+        service, ask, lambda: chat.read_as(service, chat_of(body), CALLED), Message, word_failure
+    )
 
 
 async def count(service: EngineService, ask: Ask) -> Reply:
@@ -93,8 +86,7 @@ class Message:
 
     async def run(self) -> AsyncGenerator[tuple[bytes, dict[str, Any] | None], None]:
         """(events, why the text ended) of each output; raises `HttpRefusal` for a broken text."""
-        outputs = self.generation.outputs()
-        try:
+        async with aclosing(self.generation.outputs()) as outputs:
             async for _, output in outputs:
                 made = b"".join(self.grow(output))
                 if not output.finish_reason:
@@ -103,8 +95,6 @@ class Message:
                 if output.finish_reason == "error":
                     raise HttpRefusal(500, str(output.stop))
                 yield made + b"".join(self.close()), self.ending(output)
-        finally:
-            await outputs.aclose()
 
     def grow(self, output: EngineOutput) -> Iterator[bytes]:
         """The events of one output."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from functools import partial
 from typing import Any
 
-from joymigrate.run.serve.engine.http import chat, logprobs, slow_reads
+from joymigrate.run.serve.engine.http import chat, logprobs, streaming
 from joymigrate.run.serve.engine.http.chat import ChatAnswer, ChatRequest
 from joymigrate.run.serve.engine.http.generation import HttpGeneration
 from joymigrate.run.serve.engine.http.responses.chat_request import CALLED, chat_of
 from joymigrate.run.serve.engine.http.service import EngineService
-from joymigrate.run.serve.engine.http.streaming import start_stream
 from joymigrate.run.serve.engine.types import EngineOutput
-from joymigrate.run.serve.web.messages import EVENTS, Ask, Reply, data, dumps
+from joymigrate.run.serve.web.messages import Ask, Reply, dumps
 
 # Fields of a request that its answer repeats, and what they are where it does not say.
 REPEATED: dict[str, Any] = {
@@ -32,16 +33,10 @@ REPEATED: dict[str, Any] = {
 async def answer(service: EngineService, ask: Ask) -> Reply:
     """Answer POST /v1/responses."""
     body = ask.json()
-    asked, guide = await slow_reads.read(ask, lambda: chat.read_as(service, chat_of(body), CALLED))
-    ask.notes["model"] = asked.model
-    generation = HttpGeneration(
-        service, ask, [asked.prompt], asked.sampling, images=asked.images, guide=guide,
-        adapter=service.adapter(asked.model),
+    return await streaming.answer(
+        service, ask, lambda: chat.read_as(service, chat_of(body), CALLED),
+        partial(Response, body=body),
     )  # fmt: skip
-    made = Response(service, ask, asked, body, generation)
-    if asked.stream:
-        return Reply(200, await start_stream(made.events()), EVENTS)
-    return data(await made.whole())
 
 
 STATUSES = {"length": "incomplete", "error": "failed"}  # by why a text ended
@@ -55,8 +50,8 @@ class Response:
         service: EngineService,
         ask: Ask,
         asked: ChatRequest,
-        body: dict[str, Any],
         generation: HttpGeneration,
+        body: dict[str, Any],
     ) -> None:
         self.service, self.asked, self.generation = service, asked, generation
         self.chat = ChatAnswer(service, ask, asked, generation)
@@ -104,8 +99,7 @@ class Response:
 
     async def run(self) -> AsyncGenerator[tuple[bytes, str | None], None]:
         """(events, why the text ended) of each output."""
-        outputs = self.generation.outputs()
-        try:
+        async with aclosing(self.generation.outputs()) as outputs:
             async for _, output in outputs:
                 made = b"".join(self.grow(output))
                 if output.finish_reason:
@@ -116,8 +110,6 @@ class Response:
                     made += b"".join(self.close("completed" if whole else "incomplete"))
                 if made or output.finish_reason:
                     yield made, output.finish_reason
-        finally:
-            await outputs.aclose()
 
     def grow(self, output: EngineOutput) -> Iterator[bytes]:
         """The events of one output."""
