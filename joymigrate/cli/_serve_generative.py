@@ -28,6 +28,7 @@ def serve(model: Path, server: ServerOptions, ranking: RankingOptions) -> int:
 
     from joymigrate.cli._serve_model import device_of, refuse_unproven
     from joymigrate.run.serve.generative import start
+    from joymigrate.run.serve.kserve.listening import listen
     from joymigrate.run.serve.web import logs
 
     if not model.is_dir():
@@ -43,5 +44,5 @@ def serve(model: Path, server: ServerOptions, ranking: RankingOptions) -> int:
         model, device, beams=ranking.beams, names=server.names, keys=server.read_keys(),
         limits=server.limits(),
     )  # fmt: skip
-    asyncio.run(start.serve(service, server.host, server.port, server.front(), ranking.grpc_port))
+    asyncio.run(listen(service, server.host, server.port, server.front(), ranking.grpc_port))
     return Exit.OK

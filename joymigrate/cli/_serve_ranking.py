@@ -40,6 +40,7 @@ def serve(model: Path, server: ServerOptions, start: RankingOptions) -> int:
     front = server.front()
     if start.grpc_port is not None:
         need("serve", "grpc", "tritonclient", what="gRPC")
+    from joymigrate.run.serve.kserve.listening import listen
     from joymigrate.run.serve.ranking import start as starting
 
     service = starting.open_service(
@@ -66,7 +67,7 @@ def serve(model: Path, server: ServerOptions, start: RankingOptions) -> int:
         limits=server.limits(),
     )
     try:
-        asyncio.run(starting.serve(service, server.host, server.port, start.grpc_port, front))
+        asyncio.run(listen(service, server.host, server.port, front, start.grpc_port))
     finally:
         service.engine.close()
     return Exit.OK

@@ -116,6 +116,15 @@ def test_a_taken_port_is_one_clear_error(
     assert f"cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
 
 
+def test_versions_are_ramped_over_one_server_of_each_role(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "gateway.yaml"
+    path.write_text(GOOD.replace('"http://127.0.0.1:2"', '["http://a:1", "http://b:1"]'))
+    assert run(["serve", "rollout", "versions", "--config", str(path)]) == 2
+    assert "the standby has 2 servers" in capsys.readouterr().err
+
+
 def test_rollout_without_a_gateway_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["serve", "rollout", "status", "--url", "http://127.0.0.1:9"]) == 2
     assert "no gateway answers" in capsys.readouterr().err

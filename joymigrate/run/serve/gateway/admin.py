@@ -16,6 +16,7 @@ from joymigrate.run.serve.gateway.clock import tell_time
 from joymigrate.run.serve.gateway.routing import Router
 from joymigrate.run.serve.web import address
 from joymigrate.run.serve.web.address import is_loopback
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 SCHEMA = "joymigrate.rollout/1"
 
@@ -96,12 +97,12 @@ def refuse_strangers(request: web.BaseRequest, admin_key: str | None) -> web.Res
     if admin_key is not None:
         if is_operator(request, admin_key):
             return None
-        return replies.error(401, "this needs the admin key", "admin_key_required")
+        refusal = HttpRefusal(401, "this needs the admin key", code="admin_key_required")
+        return replies.refuse(request.path, refusal)
     if is_loopback(request.remote) and address.is_asked_here(request.headers):
         return None
-    return replies.error(
-        403, "only this machine may do that; set admin_key to open it", "not_from_here"
-    )
+    why = "only this machine may do that; set admin_key to open it"
+    return replies.refuse(request.path, HttpRefusal(403, why, code="not_from_here"))
 
 
 def bearer(request: web.BaseRequest) -> str:

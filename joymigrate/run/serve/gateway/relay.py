@@ -40,7 +40,6 @@ from joymigrate.run.serve.gateway.meters import GatewayMeters, UpstreamMeters
 from joymigrate.run.serve.gateway.reader import AnswerReader
 from joymigrate.run.serve.gateway.relay_parts import (
     GONE,
-    RETRY,
     Heard,
     RefusedAttempt,
     Relayed,
@@ -48,7 +47,7 @@ from joymigrate.run.serve.gateway.relay_parts import (
     pump,
     read_all,
 )
-from joymigrate.run.serve.gateway.replies import error, passed_on
+from joymigrate.run.serve.gateway.replies import passed_on, refuse
 from joymigrate.run.serve.gateway.resume import DONE
 from joymigrate.run.serve.gateway.routing import Router
 from joymigrate.run.serve.gateway.settings import GatewayLimits
@@ -56,6 +55,7 @@ from joymigrate.run.serve.gateway.shadow_calls import asks_for_json
 from joymigrate.run.serve.gateway.stream import EVENT_BYTES, RelayedStream
 from joymigrate.run.serve.gateway.takeover import take_over
 from joymigrate.run.serve.gateway.upstreams import Instance, Overloaded, Upstream
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 ANSWER_BYTES = 64 * 2**20  # larger answers are relayed without being judged
 
@@ -164,7 +164,7 @@ class Relay:
                 await upstream.acquire()
             except Overloaded as overload:
                 self.turned_away(upstream)
-                busy = RefusedAttempt("overloaded", error(503, str(overload), "overloaded", RETRY))
+                busy = RefusedAttempt("overloaded", refuse(call.path, word_overload(overload)))
                 continue
             if not self.router.allowed(upstream):
                 upstream.release()  # the rollout decided while this request waited
@@ -215,7 +215,7 @@ class Relay:
         except BackendFailure as broken:
             attempt.failed(broken.kind)
             if broken.kind == OWN:
-                return RefusedAttempt(OWN, error(503, str(broken), "overloaded", RETRY))
+                return RefusedAttempt(OWN, refuse(call.path, word_overload(broken)))
             return RefusedAttempt(broken.kind)
 
     def check_type(self, call: GatewayCall, attempt: UpstreamAttempt, content: str) -> None:
@@ -467,7 +467,13 @@ class Relay:
         if last is not None and last.reply is not None:
             return last.reply
         why = f"the last one failed with {last.kind}" if last else "none may be used"
-        return error(502, f"no backend could answer: {why}", last.kind if last else "no_backend")
+        code = last.kind if last else "no_backend"
+        return refuse(call.path, HttpRefusal(502, f"no backend could answer: {why}", code=code))
+
+
+def word_overload(why: Exception) -> HttpRefusal:
+    """A backend, or this machine, has too much to do."""
+    return HttpRefusal(503, str(why), code="overloaded", headers={"Retry-After": "1"})
 
 
 def kind_of(call: GatewayCall) -> str:

@@ -51,9 +51,6 @@ def is_stream(call: GatewayCall, status: int, content: str) -> bool:
     return asked and status < 400 and "json" not in content
 
 
-RETRY = {"Retry-After": "1"}
-
-
 async def pump(
     answer: HttpAnswer,
     stream: RelayedStream,

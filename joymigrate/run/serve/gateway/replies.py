@@ -1,4 +1,4 @@
-"""Answers of the gateway itself, in the form that OpenAI clients understand."""
+"""Answers of the gateway itself, in the form that the API's clients understand."""
 
 from __future__ import annotations
 
@@ -16,23 +16,9 @@ KEPT_OUT = frozenset(
 )
 
 
-def error(
-    status: int, message: str, code: str, headers: Mapping[str, str] | None = None
-) -> web.Response:
-    """An error object. `code` is stable; `message` is for people."""
-    kind = "invalid_request_error" if status < 500 else "upstream_error"
-    body = {"error": {"message": message, "type": kind, "param": None, "code": code}}
-    return web.Response(
-        status=status,
-        body=orjson.dumps(body),
-        content_type="application/json",
-        headers=dict(headers or {}),
-    )
-
-
 def refuse(path: str, refusal: HttpRefusal) -> web.Response:
-    """A refusal in the words of the API that was called."""
-    made = messages.refuse(path, refusal)
+    """A refusal in the words of the API that was called; `path` may have its query."""
+    made = messages.refuse(path.partition("?")[0], refusal)
     assert isinstance(made.body, bytes)
     return web.Response(status=made.status, body=made.body, content_type=made.content_type,
                         headers=made.headers)  # fmt: skip

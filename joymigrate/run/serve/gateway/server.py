@@ -99,7 +99,7 @@ class Gateway:
         self.dirty = False
         self.keys = Keys.of(settings.keys)
         self.site = WebSite(
-            self.serve, settings.host, settings.port, settings.front_limits, self.keys,
+            self.serve, settings.host, settings.port, settings.limits, self.keys,
             Front(settings.secured, settings.cors, str(settings.path)),
         )  # fmt: skip
         self.envoy: EnvoyDoor | None = None

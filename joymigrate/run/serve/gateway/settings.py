@@ -21,19 +21,18 @@ from joymigrate.run.serve.gateway.fronts import (
     upstream_tls,
 )
 from joymigrate.run.serve.web import apis
-from joymigrate.run.serve.web import limits as web_limits
 from joymigrate.run.serve.web.cors import Cors
 from joymigrate.run.serve.web.keys import FROM_ENVIRONMENT, Key
+from joymigrate.run.serve.web.limits import HttpLimits
 from joymigrate.run.serve.web.tls import Tls
 from joymigrate.schema import DocumentSource, document, load_file, read, setting
 
 ROLES = (PRIMARY, SECOND)
 TOKEN_IDS = ("auto", "ask", "off")
-ENGINE = "engine://"  # an address of this process
 
 
 @dataclass(frozen=True, slots=True)
-class GatewayLimits:
+class GatewayLimits(HttpLimits):
     """What a request may take."""
 
     body_bytes: int = setting(16 * 2**20, "of a request's body", least=0)
@@ -51,6 +50,8 @@ class GatewayLimits:
     queue_seconds: float = setting(5.0, "how long one waits at most", least=0)
     drain_seconds: float = setting(30.0, "for running requests when the gateway ends", least=0)
     attempts: int = setting(3, "what is tried before the first byte", least=0)
+    stall_seconds: float = setting(60.0, hidden=True)
+    retry_after_seconds: int = setting(1, hidden=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class UpstreamSettings:
 
     def __post_init__(self) -> None:
         for url in (*self.url, *self.urls):
-            trouble = None if url.startswith(ENGINE) else url_trouble(url)
+            trouble = None if self.name else url_trouble(url)  # a name: it is looked up already
             if trouble:
                 raise JoyError(f"an upstream's url {trouble}, got {url!r}", where="url", help=HELP)
         if not (self.url or self.urls or self.folder or self.model):
@@ -246,16 +247,6 @@ class GatewaySettings:
         """What takes it back."""
         return rule(self.rollout.rule, str(self.path), self.rollout.limit)
 
-    @property
-    def front_limits(self) -> web_limits.HttpLimits:
-        """The limits of the address."""
-        own = self.limits
-        return web_limits.HttpLimits(
-            body_bytes=own.body_bytes, header_bytes=own.header_bytes,
-            header_seconds=own.header_seconds, body_seconds=own.body_seconds,
-            drain_seconds=own.drain_seconds,
-        )  # fmt: skip
-
     def of_role(self, role: str) -> UpstreamSettings:
         """The upstream with this role."""
         return next(one for one in self.upstreams.values() if one.role == role)
@@ -317,7 +308,7 @@ def resolve_upstream(
         given,
         name=name,
         url=(),
-        urls=urls or (f"{ENGINE}{name}",),
+        urls=urls or (f"engine://{name}",),
         model=model,
         folder=folder,
         key=secret(given.key, path) if given.key else None,

@@ -116,6 +116,12 @@ class GenerativeService(KserveService):
         """Count a request that was work."""
         self.counts[outcome] = self.counts.get(outcome, 0) + 1
 
+    def describe(self) -> dict[str, Any]:
+        """What the log says of it beside its address."""
+        trie, beams = self.served.trie, self.loop.search.capacity
+        return {"kind": "generative", "items": len(trie.items), "rounds": trie.rounds,
+                "beams": beams}  # fmt: skip
+
     async def infer(self, asked: InferRequest) -> InferAnswer:
         """Rank what came as tensors; `n`, `beam_width`, `top_k` are parameters."""
         fields = Fields(asked.parameters, "parameters.")

@@ -9,10 +9,8 @@ from joymigrate.run.beam import BeamSearch
 from joymigrate.run.serve.generative.loop import BeamLoop
 from joymigrate.run.serve.generative.recommender import CodeWriter, load
 from joymigrate.run.serve.generative.service import GenerativeService
-from joymigrate.run.serve.kserve.listening import listen
 from joymigrate.run.serve.web.keys import Key, Keys
 from joymigrate.run.serve.web.limits import HttpLimits
-from joymigrate.run.serve.web.site import Front
 
 
 def open_service(
@@ -30,22 +28,3 @@ def open_service(
     loop = BeamLoop(BeamSearch(CodeWriter(served), served.trie, capacity=beams), limits.queue)
     called = tuple(names) or (folder.resolve().name,)
     return GenerativeService(served, loop, called, limits, Keys.of(keys))
-
-
-async def serve(
-    service: GenerativeService,
-    host: str,
-    port: int,
-    front: Front | None = None,
-    grpc_port: int | None = None,
-) -> None:
-    """Listen until a signal; over gRPC, too, with `grpc_port`."""
-    await listen(
-        service, host, port, front, grpc_port,
-        lambda: {
-            "kind": "generative",
-            "items": len(service.served.trie.items),
-            "rounds": service.served.trie.rounds,
-            "beams": service.loop.search.capacity,
-        },
-    )  # fmt: skip

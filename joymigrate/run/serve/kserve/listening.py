@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from joymigrate.run.serve.kserve.protocol import KserveService
@@ -19,9 +18,8 @@ async def listen(
     port: int,
     front: Front | None = None,
     grpc_port: int | None = None,
-    told: Callable[[], Mapping[str, Any]] = dict,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; `told` goes to the log beside the address."""
+    """Serve until SIGINT or SIGTERM."""
     server = Server(service, host, port, front)
     rpc_server: Any = None
     extra: dict[str, Any] = {}
@@ -33,7 +31,7 @@ async def listen(
         extra["grpc"] = f"{host}:{bound}"
 
     def listening() -> None:
-        fields = {"url": server.url, **extra, "model": service.names[0], **told()}
+        fields = {"url": server.url, **extra, "model": service.names[0], **service.describe()}
         log.info("listening on %s", server.url, extra={"fields": fields})
 
     try:

@@ -163,6 +163,10 @@ class KserveService(KserveModel):
         """Count a request that was work."""
         raise NotImplementedError
 
+    def describe(self) -> Mapping[str, Any]:
+        """What the log says of it beside its address."""
+        raise NotImplementedError
+
     async def close(self) -> None:
         """Stop what stands behind it."""
         raise NotImplementedError

@@ -144,6 +144,12 @@ class RankingService(KserveService):
         if outcome == "ok":
             self.meters.seconds.add(seconds)
 
+    def describe(self) -> dict[str, Any]:
+        """What the log says of it beside its address."""
+        engine = self.engine
+        return {"kind": "ranking", "device": engine.program.device, "lanes": len(engine.lanes),
+                "merges": not engine.alone}  # fmt: skip
+
     async def close(self) -> None:
         """Stop the engine."""
         if self.versions is not None:

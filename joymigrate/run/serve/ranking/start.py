@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from joymigrate.run.serve.kserve.listening import listen
 from joymigrate.run.serve.ranking import lane_count, trial
 from joymigrate.run.serve.ranking.batcher import BatchLimits
 from joymigrate.run.serve.ranking.lanes import THREADS, RankingEngine
@@ -163,23 +162,3 @@ async def serve_shard(
         log.info("listening on %s", server.url, extra={"fields": fields})
 
     await run(server, listening)
-
-
-async def serve(
-    service: RankingService,
-    host: str,
-    port: int,
-    grpc_port: int | None = None,
-    front: Front | None = None,
-) -> None:
-    """Listen until a signal."""
-    engine = service.engine
-    await listen(
-        service, host, port, front, grpc_port,
-        lambda: {
-            "kind": "ranking",
-            "device": engine.program.device,
-            "lanes": len(engine.lanes),
-            "merges": not engine.alone,
-        },
-    )  # fmt: skip
