@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,16 +28,6 @@ class StartFinding:
     found: str
     remedy: str = ""
     grade: str | None = None
-
-    def to_json(self) -> dict[str, str | None]:
-        """As in the report."""
-        return {
-            "name": self.name,
-            "status": self.status,
-            "found": self.found,
-            "remedy": self.remedy,
-            "grade": self.grade,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +90,7 @@ class Preflight:
             "chip": self.chip,
             "ready": bool(self),
             "grades": self.grades(),
-            "checks": [one.to_json() for one in self.findings],
+            "checks": [asdict(one) for one in self.findings],
             "memory": self.memory.to_json() if self.memory else None,
         }
 

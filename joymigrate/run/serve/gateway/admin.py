@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -67,16 +68,7 @@ def describe(rollout: Rollout, router: Router) -> dict[str, Any]:
             }
             for upstream in (router.primary, router.standby)
         },
-        "events": [
-            {
-                "time": change.time,
-                "kind": change.kind,
-                "text": change.text,
-                "state": change.state,
-                "weight": change.weight,
-            }
-            for change in rollout.changes
-        ],
+        "events": [asdict(change) for change in rollout.changes],
         "needs_order": rollout.state in (ROLLED_BACK, "paused"),
     }
 

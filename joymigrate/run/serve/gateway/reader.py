@@ -52,7 +52,10 @@ class ReadChoice:
     @property
     def thoughts(self) -> str:
         """What was said beside it. Some servers say it under both names."""
-        return next(("".join(self.channels[one]) for one in THOUGHTS if one in self.channels), "")
+        for channel in THOUGHTS if self.channels else ():
+            if channel in self.channels:
+                return "".join(self.channels[channel])
+        return ""
 
     @property
     def functions(self) -> list[tuple[Any, Any]]:
@@ -65,7 +68,7 @@ class AnswerReader:
 
     __slots__ = ("choices", "events", "first", "loud", "tools", "usage")
 
-    LOUD: tuple[str, ...] = ("prompt_logprobs",)  # of a choice: something that clients show
+    LOUD_SCORES = False  # whether log probabilities without a word are something that clients show
 
     def __init__(self) -> None:
         self.choices: dict[int, ReadChoice] = {}
@@ -119,10 +122,12 @@ class AnswerReader:
             choice.seen, choice.index = True, said.get("index")
         if delta is not None and (len(delta) > 1 or text is None):
             self.note_rest(choice, delta)
-        if any(map(said.get, self.LOUD)):
+        if said.get("prompt_logprobs"):
             self.loud = True
-        if isinstance(logprobs := said.get("logprobs"), dict):
-            choice.logprobs.append(logprobs)
+        if logprobs := said.get("logprobs"):
+            self.loud = self.loud or self.LOUD_SCORES
+            if isinstance(logprobs, dict):
+                choice.logprobs.append(logprobs)
         if isinstance(ids := said.get("prompt_token_ids"), list) and ids:
             choice.prompt_ids = ids
         if reason := said.get("finish_reason"):
@@ -185,6 +190,8 @@ class AnswerReader:
     def words(self) -> str:
         """All that the first choice says, its tool calls included: what answers are compared by."""
         main = self.main
+        if not self.tools:
+            return main.thoughts + main.text
         calls = words_of_calls(main.functions) if main.calls is not None else "tool calls"
         return main.thoughts + main.text + calls
 

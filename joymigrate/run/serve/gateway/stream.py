@@ -57,7 +57,7 @@ class RelayedStream(AnswerReader):
         "suffix",
     )
 
-    LOUD = ("logprobs", "prompt_logprobs")
+    LOUD_SCORES = True
 
     def __init__(
         self,

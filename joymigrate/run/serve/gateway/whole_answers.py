@@ -93,7 +93,9 @@ def oddity(read: AnswerReader, call: GatewayCall) -> str | None:
 
 def find_odd_calls(read: AnswerReader, call: GatewayCall) -> str | None:
     """What no program could do with the whole tool calls of an answer; None: nothing is odd."""
-    called = [choice for choice in read.said if choice.finish in CALLED and call.chat]
+    if not read.tools or not call.chat:
+        return None
+    called = [choice for choice in read.said if choice.finish in CALLED]
     return next((odd for one in called if (odd := odd_calls(one.functions, call))), None)
 
 
