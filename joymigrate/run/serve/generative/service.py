@@ -116,7 +116,7 @@ class GenerativeService(KserveService):
         """Count a request that was work."""
         self.counts[outcome] = self.counts.get(outcome, 0) + 1
 
-    def describe(self) -> dict[str, Any]:
+    def describe_start(self) -> dict[str, Any]:
         """What the log says of it beside its address."""
         trie, beams = self.served.trie, self.loop.search.capacity
         return {"kind": "generative", "items": len(trie.items), "rounds": trie.rounds,

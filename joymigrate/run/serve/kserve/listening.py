@@ -31,7 +31,7 @@ async def listen(
         extra["grpc"] = f"{host}:{bound}"
 
     def listening() -> None:
-        fields = {"url": server.url, **extra, "model": service.names[0], **service.describe()}
+        fields = {"url": server.url, **extra, "model": service.names[0], **service.describe_start()}
         log.info("listening on %s", server.url, extra={"fields": fields})
 
     try:

@@ -163,7 +163,7 @@ class KserveService(KserveModel):
         """Count a request that was work."""
         raise NotImplementedError
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe_start(self) -> Mapping[str, Any]:
         """What the log says of it beside its address."""
         raise NotImplementedError
 

@@ -144,7 +144,7 @@ class RankingService(KserveService):
         if outcome == "ok":
             self.meters.seconds.add(seconds)
 
-    def describe(self) -> dict[str, Any]:
+    def describe_start(self) -> dict[str, Any]:
         """What the log says of it beside its address."""
         engine = self.engine
         return {"kind": "ranking", "device": engine.program.device, "lanes": len(engine.lanes),
