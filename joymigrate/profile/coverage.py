@@ -131,7 +131,7 @@ class Coverage:
     traces: tuple[str, ...]
     notes: tuple[str, ...]
     loose: tuple[Loose, ...] = ()
-    device_us: float = 0.0  # owned_us + by_name_us + loose_us, which `cover` checks
+    device_us: float = 0.0  # owned, by name and loose together, which `cover` checks per trace
     evidence: dict[str, TimeEvidence] = field(default_factory=dict)  # by class: never added up
     found_by: dict[str, float] = field(default_factory=dict)
     phases: dict[str, PhaseSeen] = field(default_factory=dict)
@@ -362,10 +362,10 @@ class CoverageCounter:
             found.notes[support.note] = None
         return found
 
-    def kept_us(self) -> float:
-        """Device time that stays on the chip, so far."""
-        totals = self.all_totals.values()
-        return sum(one.device_us for one in totals if one.verdict.support.supported)
+    def device_us(self, *, kept: bool = False) -> float:
+        """Device time of operators so far; `kept`: of those that stay on the chip."""
+        totals = [one for one in self.all_totals.values() if one.calls]
+        return sum(t.device_us for t in totals if not kept or t.verdict.support.supported)
 
     def results(self) -> list[CoveredOperator]:
         """What was called at least once."""
@@ -423,12 +423,13 @@ def cover(traces: Iterable[Trace], oplist: OpList, captures: Sequence[Trace] = (
     evidence: dict[str, TimeEvidence] = {}
 
     def take(trace: Trace, how: str) -> None:
-        before = counter.kept_us()
+        before = counter.device_us(kept=True)
         counter.take(trace, how)
-        us = sum(trace.ops.device_us)
-        evidence[how] = evidence.get(how, TimeEvidence()).plus(us, counter.kept_us() - before)
+        kept = counter.device_us(kept=True) - before
+        evidence[how] = evidence.get(how, TimeEvidence()).plus(sum(trace.ops.device_us), kept)
 
     for trace in read:
+        before = counter.device_us()
         take(trace, RECORDED)
         owners = attribute(trace, [*read, *captures])
         loose += owners.loose
@@ -436,10 +437,11 @@ def cover(traces: Iterable[Trace], oplist: OpList, captures: Sequence[Trace] = (
             found_by[how] = found_by.get(how, 0.0) + us
         for how, joined in owners.rows:
             take(joined, how)
+        lost = sum(one.device_us for one in owners.loose)
+        check_sum(trace, counter.device_us() - before + lost)
     found = counter.results()
     device_us = sum(trace.device_us for trace in read)
     loose_us = sum(one.device_us for one in loose)
-    check_sum(device_us, sum(op.device_us for op in found) + loose_us)
     if not found and not loose_us:
         names = ", ".join(t.path.name for t in read)
         raise JoyError(
@@ -479,10 +481,12 @@ def cover(traces: Iterable[Trace], oplist: OpList, captures: Sequence[Trace] = (
     )
 
 
-def check_sum(total_us: float, counted_us: float) -> None:
+def check_sum(trace: Trace, counted_us: float) -> None:
     """Every microsecond of the device is counted once: what a share divides by is all of it."""
+    total_us = trace.device_us
     if abs(total_us - counted_us) > SUM_ERROR * total_us + 1e-3:
-        raise RuntimeError(f"{counted_us} of {total_us} µs of device time are accounted for")
+        said = f"{counted_us} of {total_us} µs of device time are accounted for"
+        raise RuntimeError(f"{trace.path}: {said}")
 
 
 def mark(trace: Trace, oplist: OpList) -> list[tuple[int, Support]]:
