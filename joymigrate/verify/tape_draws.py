@@ -55,10 +55,8 @@ def state_after(generator: torch.Generator | None, made: torch.Tensor) -> int | 
     """A hash of the state of the generator that a tensor was drawn from, as it is after that: two
     that are equal then were equal before. None where a device has none to ask."""
     if generator is None and made.device.type != "cpu":
-        module = getattr(torch, made.device.type, None)
-        if not hasattr(module, "get_rng_state"):
-            return None
-        return hash_of(module.get_rng_state(made.device))
+        ask = getattr(getattr(torch, made.device.type, None), "get_rng_state", None)
+        return hash_of(ask(made.device)) if ask is not None else None
     return hash_of((generator or torch.default_generator).get_state())
 
 
