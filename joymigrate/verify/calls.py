@@ -95,7 +95,7 @@ def arguments(mine: Call, other: Call) -> list[OtherCall]:
         [one[0], name_positions(one[1], two[1]), one[2]]
         for one, two in ((mine, other), (other, mine))
     )
-    keys = [k for k in {**mine[1], **other[1]} if not same(mine[1].get(k), other[1].get(k))]
+    keys = [k for k in {**mine[1], **other[1]} if not same_value(mine[1].get(k), other[1].get(k))]
     if not keys:
         return []
     tensors = [is_shape(mine[1].get(k)) and is_shape(other[1].get(k)) for k in keys]
@@ -133,17 +133,15 @@ def is_shape(value: Any) -> bool:
     return isinstance(value, str) and value.endswith("]") and "[" in value
 
 
-def same(mine: Any, other: Any) -> bool:
-    """Whether two arguments are the same; computed numbers may differ by rounding."""
-    if isinstance(mine, bool) or isinstance(other, bool):
-        return mine is other
-    if isinstance(mine, int | float) and isinstance(other, int | float):
-        if math.isnan(mine) and math.isnan(other):
-            return True
-        return math.isclose(mine, other, rel_tol=CLOSE, abs_tol=1e-30)
+def same_value(mine: Any, other: Any, within: float = CLOSE) -> bool:
+    """Whether two plain values are the same, numbers but for a relative distance."""
     if isinstance(mine, list) and isinstance(other, list):
-        return len(mine) == len(other) and all(map(same, mine, other))
-    return bool(mine == other)
+        pairs = zip(mine, other, strict=False)
+        return len(mine) == len(other) and all(same_value(*pair, within) for pair in pairs)
+    if not isinstance(mine, int | float) or not isinstance(other, int | float):
+        return bool(mine == other)
+    both = math.isnan(mine) and math.isnan(other)
+    return both or math.isclose(mine, other, rel_tol=within, abs_tol=1e-30)
 
 
 def value(argument: Any) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from joymigrate.language import Text
-from joymigrate.verify.calls import cause_of
+from joymigrate.verify.calls import cause_of, same_value
 from joymigrate.verify.cause import of_operator, suspect
 from joymigrate.verify.cut import Cut
 from joymigrate.verify.display import Display
@@ -192,15 +192,10 @@ def called_otherwise(
 
 
 def other_numbers(mine: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the first plain numbers, by path, that are others in the second."""
-    return {k: v for k, v in mine.items() if k in other and other_number(v, other[k])}
-
-
-def other_number(mine: Any, other: Any) -> bool:
-    """Whether two arguments are numbers or truths, and not the same."""
-    if not isinstance(mine, int | float) or not isinstance(other, int | float):
-        return False
-    return not math.isclose(mine, other, rel_tol=1e-5, abs_tol=1e-30)
+    """Those of the first plain numbers and truths, by path, that are others in the second."""
+    numbers = {k: v for k, v in mine.items() if isinstance(v, int | float)}
+    there = {k: v for k, v in other.items() if isinstance(v, int | float)}
+    return {k: v for k, v in numbers.items() if not same_value(v, there.get(k, v))}
 
 
 def classes(program: Mapping[str, Any]) -> dict[str, str]:

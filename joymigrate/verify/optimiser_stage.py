@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from joymigrate.language import Text
 from joymigrate.verify import crash
 from joymigrate.verify.bundle import Rank
+from joymigrate.verify.calls import same_value
 from joymigrate.verify.display import Display
 from joymigrate.verify.identity import FLAT_TENSOR, owner_of
 from joymigrate.verify.model import Difference, Phase, RecordStatus
@@ -174,14 +174,10 @@ def by_group(found: Mapping[str, Any]) -> dict[tuple[str, str], Mapping[str, Any
 
 
 def unequal(a: Any, b: Any) -> bool:
-    """Whether two settings differ by more than the last digits."""
+    """Whether two settings differ by more than the last digits; None is as False."""
     if isinstance(a, bool) or isinstance(b, bool):
         return bool(a) != bool(b)
-    if isinstance(a, int | float) and isinstance(b, int | float):
-        return not math.isclose(a, b, rel_tol=CLOSE, abs_tol=1e-30)
-    if isinstance(a, list) and isinstance(b, list):
-        return len(a) != len(b) or any(unequal(x, y) for x, y in zip(a, b, strict=True))
-    return bool(a != b)
+    return not same_value(a, b, CLOSE)
 
 
 def results(

@@ -19,6 +19,7 @@ from typing import Any
 
 from joymigrate.verify.bundle import Bundle, Rank
 from joymigrate.verify.bundle.write import MANIFEST, RankWriter, complete
+from joymigrate.verify.calls import same_value
 from joymigrate.verify.files_stage import observe_files
 from joymigrate.verify.free import compare_step, record_key, resolution
 from joymigrate.verify.judge import ErrorSeries, Judge, Key
@@ -188,16 +189,8 @@ def of_event(event: Mapping[str, Any], twin: Mapping[str, Any]) -> dict[str, lis
     numbers = [one.get("constants", ()) for one in (event, twin)]
     if len(numbers[0]) == len(numbers[1]):
         pairs = enumerate(zip(*numbers, strict=True))
-        made["constants"] = [n for n, (mine, other) in pairs if is_anew(mine, other)]
+        made["constants"] = [n for n, (mine, other) in pairs if not same_value(mine, other, ANEW)]
     return {key: value for key, value in made.items() if value}
-
-
-def is_anew(mine: Any, other: Any) -> bool:
-    """Whether a plain number is another one in a second run."""
-    both = all(isinstance(value, int | float) for value in (mine, other))
-    if both and math.isfinite(mine) and math.isfinite(other):
-        return not math.isclose(mine, other, rel_tol=ANEW, abs_tol=1e-30)
-    return bool(mine != other) and str(mine) != str(other)
 
 
 def keep(bundle: Bundle, others: Sequence[Bundle], until: int | None = None) -> None:
