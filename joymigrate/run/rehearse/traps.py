@@ -169,11 +169,14 @@ def remedy_of(name: str) -> str:
 
 
 def asks_for_cast() -> bool:
-    """Whether the program asks for a cast, and not torch for itself (its printer, a scaler)."""
-    frame: FrameType | None = sys._getframe(2)
+    """Whether the program asks for a cast, and not torch for itself (its printer, a scaler): a
+    thread of autograd, which has no line below ours, casts gradients back."""
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(OURS):
         frame = frame.f_back
-    name = frame.f_code.co_filename if frame is not None else ""
+    if frame is None:
+        return False
+    name = frame.f_code.co_filename
     return is_users(name) or name.startswith("<") or name.endswith(CASTING)
 
 
@@ -181,7 +184,8 @@ def watching_casts(real: Any, keys: Any, record: RehearsalRecord) -> Callable[..
     """The package's `_to_copy`, which tells of float64 and of memory formats."""
 
     def to_copy(*args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("dtype") is torch.float64 and asks_for_cast():
+        casts = kwargs.get("dtype") is torch.float64 is not args[0].dtype
+        if casts and asks_for_cast():
             record.trap("float64", call_site(), FLOAT64_REMEDY, FLOAT64)
         form = kwargs.get("memory_format")
         if form in (torch.channels_last, torch.channels_last_3d):

@@ -49,6 +49,22 @@ def test_traps_are_named_with_their_line_and_remedy(rehearse: Run, tmp_path: Pat
 
 
 @pytest.mark.compiler
+def test_a_gradient_that_is_cast_back_to_float64_is_no_wish_of_the_program(
+    rehearse: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "cast.py").write_text(
+        "import torch, torch_npu\n\n"
+        "x = torch.ones(2, dtype=torch.float64).npu().requires_grad_()\n"
+        "(x.float() * 2).sum().backward()\n"
+        "assert x.grad.tolist() == [2, 2]\n"
+    )
+    done = rehearse("python", "cast.py")
+    assert done.code == 0, done.err
+    assert done.report is not None
+    assert not [trap for trap in done.report["traps"] if trap["trap"] == "float64"]
+
+
+@pytest.mark.compiler
 def test_an_error_that_ends_the_program_is_a_trap(rehearse: Run, tmp_path: Path) -> None:
     (tmp_path / "left.py").write_text("import torch\n\ntorch.ones(2).cuda()\n")
     done = rehearse("python", "left.py")
