@@ -176,6 +176,10 @@ def chip(evidence: StopEvidence) -> Reason | None:
                     source=row.get("source") or row.get("grade", ""),
                 )
                 return FrameOwner.CHIP, how, Text.of(row.get("remedy") or signs.OTHER_CALL)
+        refused = signs.REFERENCE_REFUSES.search(said)
+        if refused:
+            how = Text("the chip refuses this call: {source}", source=refused[1])
+            return FrameOwner.CHIP, how, Text(signs.OTHER_CALL)
         found = re.search(evidence.vendor.runtime_code, said)
         if found:
             how = Text("{code} is an error code of the chip's runtime", code=found[1] or found[2])
@@ -304,6 +308,17 @@ def our_line(evidence: StopEvidence) -> Reason | None:
     return None
 
 
+def bad_index(evidence: StopEvidence) -> Reason | None:
+    """torch's own kernel says on the host that an index of the program's call is out of range."""
+    raised = innermost(evidence)
+    if raised is None or not is_ours(raised.file) or evidence.chain[0].name != "IndexError":
+        return None
+    if is_fault(raised.file, raised.text):
+        return None
+    how = Text("torch's own kernel on the host says so of this call's indices")
+    return FrameOwner.PROGRAM, how, Text(signs.CHECK_INDEX)
+
+
 def our_reference(evidence: StopEvidence) -> Reason | None:
     """Words of the simulated device that are no answer of a chip, or an error of Python's own in a
     file of ours."""
@@ -333,14 +348,15 @@ RULES: tuple[Rule, ...] = (
     our_edit,
     environment,
     no_gpu,
+    chip,
     stand_in,
     original_stops,
-    chip,
     incompatible,
     vendor,
     third_party,
     origin_reached,
     our_line,
+    bad_index,
     our_reference,
 )
 

@@ -37,6 +37,7 @@ HOST_LIMIT = re.compile(
     r"|'CPU' (?:backend|device)|device type cpu|(?:on|for) (?:the )?CPU\b|CPU (?:backend|device)"
 )
 OUR_DEVICE = re.compile(r"^rehearsal device: ", re.MULTILINE)  # what else the simulation says
+REFERENCE_REFUSES = re.compile(r"the chip refuses this call \(documented: ([^;)]+)")
 MIXED = re.compile(r"Expected all tensors to be on the same device|two devices, ")
 NO_CUDA_LIBRARY = re.compile(r"lib(?:cud\w*|cublas\w*|nvrtc|nccl|nvinfer)\.so")
 MISSING_MODULE = re.compile(r"No module named '([^']+)'")
@@ -139,6 +140,7 @@ VENDOR_RAISED = "look for a release of {package} that does not; else leave the c
 NAME_LACKS = (
     "use what this release of {package} has in its place, or one that has it; or guard the call"
 )
+CHECK_INDEX = "look at the indices of this call: one is below 0, or not below the number of rows"
 OTHER_PACKAGE = "take a build of {package} that knows the chip, or do without it there"
 MEND_SITE = "mend {line} by hand, or try --unsafe where the scan offers an edit"
 CHANGE_NAME = "change the name there to the chip's, or give it on the command line"

@@ -193,6 +193,9 @@ def hidden_cards(environment: Mapping[str, Any], rules: DoctorRules, stem: str) 
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdigit() for part in parts):
         yield "visible-devices", BROKEN, f"{name}={text}: not a list of numbers", ""
+    elif parts != sorted(parts, key=int):
+        said = f"{name}={text}: not ascending; from the first smaller number on no card is seen"
+        yield "visible-devices", BROKEN, said, ""
     elif count and any(int(part) >= count for part in parts):
         yield "visible-devices", BROKEN, f"{name}={text}, and {count} cards", ""
 

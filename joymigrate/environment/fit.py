@@ -58,9 +58,10 @@ def torch_pair(
     machine = str((environment.get("machine") or {}).get("arch") or "")
     line = matrix.requirement(have, torch, machine) if machine else None
     build = torch.partition("+")[2]
-    if line and line.requires.endswith("+cpu") and build.startswith("cu"):
+    if line and line.requires.endswith("+cpu") and build != "cpu":
         text = f"the wheel asks for {line.requires.format(torch=wanted)}, here is {torch}"
-        yield "accelerator-clash", DOUBTFUL, text, f"{line.source}, {line.date}"
+        cause = "accelerator-clash" if build.startswith("cu") else "pip-conflict"
+        yield cause, DOUBTFUL, text, f"{line.source}, {line.date}"
 
 
 def driver_pair(matrix: Matrix, sdk: str, driver: str) -> Iterator[Signal]:

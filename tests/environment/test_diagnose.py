@@ -164,3 +164,16 @@ def test_what_other_packages_say_of_two_builds_or_an_old_torch_is_known(
     error: str, wanted: str
 ) -> None:
     assert [one.cause for one in diagnose({"errors": [error]}, CHIP).findings] == [wanted]
+
+
+def test_cards_must_be_named_in_ascending_order() -> None:
+    smi = {"exit_code": 0, "cards": [{"id": n, "health": "OK"} for n in range(2)]}
+    for order, causes in (("1,0", ["visible-devices"]), ("0,1", [])):
+        told = {"variables": {"ASCEND_RT_VISIBLE_DEVICES": order}, "smi": smi}
+        assert [one.cause for one in diagnose(told, CHIP).findings] == causes
+
+
+def test_a_torch_that_pip_refuses_is_in_doubt() -> None:
+    for torch, causes in (("2.9.0", ["pip-conflict"]), ("2.9.0+cpu", [])):
+        told = {"machine": {"arch": "x86_64"}, "packages": {"torch": torch, "torch-npu": "2.9.0"}}
+        assert [one.cause for one in diagnose(told, CHIP).findings] == causes

@@ -378,7 +378,9 @@ class Dispatch:
             engine.local.nested = not outermost
         try:
             result = self.run(host_args, host_kwargs, index)
-        except RuntimeError as error:
+        except Exception as error:
+            if passed.refusals:  # the chip's answer, not what our arithmetic says of such a call
+                raise engine.vendor.error_of(passed.refusals[0]) from error
             if not outermost:
                 setattr(error, OURS, True)
             raise

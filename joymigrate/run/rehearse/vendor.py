@@ -133,11 +133,16 @@ class VendorKernels:
             )
             if self.strict:
                 self.record.checks[" ".join(k for k in KINDS if k in compared) or NOBODY] += 1
-                raise RuntimeError(
-                    f"rehearsal: {refusal.message} ({operator.name}); the chip refuses this call "
-                    f"(documented: {refusal.source}; {where})"
-                )
+                raise self.error_of(keys[-1])
         return tuple(keys), compared
+
+    def error_of(self, key: str) -> RuntimeError:
+        """What the chip raises of a call that it refuses; `key` is one of the record's."""
+        row = self.record.refusals[key]
+        return RuntimeError(
+            f"rehearsal: {row['message']} ({row['op']}); the chip refuses this call "
+            f"(documented: {row['source']}; {call_site()})"
+        )
 
     def own_memory(self, result: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor | None:
         """A result tensor that can be filled: plain memory that is no argument's."""

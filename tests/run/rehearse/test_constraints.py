@@ -331,3 +331,22 @@ def test_a_strided_cache_is_told_of_the_release_that_checks_it(cann: str, told: 
     operator = "npu_fused_infer_attention_score"
     assert len([*reports.of_call(operator, {"key": strided, "value": plain})]) == told
     assert [*reports.of_call(operator, {"key": plain, "value": plain})] == []
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout"), [((64, 1), "FRACTAL_NZ"), ((64, 1), "ND"), ((64, 32), "FRACTAL_NZ")]
+)
+def test_a_weight_in_blocks_has_no_length_of_one(shape: tuple[int, int], layout: str) -> None:
+    given = {"dtype": "bfloat16", "shape": (16, 64)}
+    weight = {"dtype": "bfloat16", "shape": shape, "format": layout}
+    made = {"dtype": "bfloat16", "shape": (16, shape[1])}
+    said = Limits("Ascend910B3").refused_call("aclnnMatmulWeightNz", [given, weight], [made, "1"])
+    assert bool(said) == (shape[1] == 1 and layout != "ND")
+
+
+@pytest.mark.parametrize(("lengths", "refused"), [(1, False), (9, True), (16, False)])
+def test_lengths_of_keys_cover_the_batch(lengths: int, refused: bool) -> None:
+    call = {"query": tensor(16, 8, 1, 128), "input_layout": "BNSD", "num_heads": 8,
+            "actual_seq_lengths_kv": (37,) * lengths}  # fmt: skip
+    name = "npu::npu_fused_infer_attention_score"
+    assert bool(Limits("Ascend910B3").refused_operator(name, call)[1]) == refused

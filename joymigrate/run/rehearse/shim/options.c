@@ -51,7 +51,7 @@ JOY_PUBLIC int aclrtSetOpExecuteTimeOut(uint32_t seconds) { (void)seconds; retur
 JOY_PUBLIC int aclrtSetOpWaitTimeout(uint32_t seconds) { (void)seconds; return ACL_OK; }
 
 /* Core counts, which only decide how the real chip would cut its work. */
-enum { VECTOR_CORE_COUNT = 201, TOTAL_MEMORY = 301, L2_CACHE = 302 }; /* aclrtDevAttr */
+enum { AI_CORE_COUNT = 101, CUBE_CORE_COUNT, VECTOR_CORE_COUNT = 201, TOTAL_MEMORY = 301 };
 int aclrtGetMemInfo(int kind, size_t *free_bytes, size_t *total_bytes);
 enum { CUBE_CORES = 20, VECTOR_CORES = 40 };
 JOY_PUBLIC int aclGetDeviceCapability(uint32_t device, int what, int64_t *value) {
@@ -65,8 +65,8 @@ JOY_PUBLIC int aclrtGetDeviceInfo(uint32_t device, int what, int64_t *value) {
   aclrtGetMemInfo(0, &unused, &total);
   *value = what == VECTOR_CORE_COUNT ? VECTOR_CORES
            : what == TOTAL_MEMORY    ? (int64_t)total
-           : what == L2_CACHE        ? 0 /* not recorded */
-                                     : CUBE_CORES;
+           : what == AI_CORE_COUNT || what == CUBE_CORE_COUNT ? CUBE_CORES
+                                                              : 0; /* not recorded */
   return ACL_OK;
 }
 
