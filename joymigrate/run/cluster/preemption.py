@@ -96,7 +96,6 @@ class Preemption:
         `wall` is the queue whose MAX is in the way, if one is: jobs inside it make room under it.
         """
         claim = entry.job
-        guaranteed = self.quotas.guaranteed(claim.queue, use)
         found = [
             run
             for queue, by_right in self.stoppable(claim, use, wall).items()
@@ -108,7 +107,7 @@ class Preemption:
         kinds = {self.kind_of[node] for node in self.guess.nodes_for(claim).nonzero()[0]}
         found = [run for run in found if wall or kinds & run.use.keys()]
         others = [run for run in found if run.entry.job.queue != claim.queue]
-        safe = self._safe(claim, not guaranteed) if others else set()
+        safe = self._safe(claim, use) if others else set()
         return [
             eviction.Victim(run.entry.job, run.placement, run.started, run.entry.job.cards)
             for run in found
@@ -147,9 +146,10 @@ class Preemption:
                 mask |= held
         return mask
 
-    def _safe(self, claim: GangJob, deserved: bool) -> set[str]:
+    def _safe(self, claim: GangJob, use: quota.Use) -> set[str]:
         """The running jobs that lie inside what their queues are entitled to against this claim."""
         runs = [run for by_name in self.by_queue.values() for run in by_name.values()]
         runs.sort(key=lambda run: (-run.entry.job.priority, run.entry.number))
         listed = [(run.entry.job.name, run.entry.job.queue, run.use) for run in runs]
+        deserved = not self.quotas.guaranteed(claim.queue, use)
         return self.quotas.entitled_jobs(listed, claim.queue, deserved)

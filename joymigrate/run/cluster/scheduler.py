@@ -360,11 +360,12 @@ class Scheduler(Resizing):
             if group is None or number in self._failed:
                 continue
             entry = self._first(group)
-            fresh = self._order(entry)
-            if heap and fresh > order and fresh > heap[0][0]:
-                heapq.heappush(heap, (fresh, number))  # its queue's share has grown meanwhile
-                continue
             queue = entry.job.queue
+            if heap and self.quotas.account(queue).declared:
+                fresh = self._order(entry)
+                if fresh > order and fresh > heap[0][0]:
+                    heapq.heappush(heap, (fresh, number))  # the queue's share has grown meanwhile
+                    continue
             if number in self._unheld:
                 self._unheld.discard(number)
                 if self.admission.covered(entry):

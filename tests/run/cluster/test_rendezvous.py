@@ -135,7 +135,7 @@ def run_pods(given: list[Mapping[str, str]], program: Path, *how: str) -> list[s
         )
         for one in given
     ]  # fmt: skip
-    return [one.communicate(timeout=120)[0] for one in started]
+    return [one.communicate(timeout=600)[0] for one in started]
 
 
 @pytest.mark.dear
@@ -146,6 +146,16 @@ def test_two_pods_train_together(tmp_path: Path, how: tuple[str, ...]) -> None:
     made = render("volcano", 2)
     said = run_pods([environment(made, rank, 2) for rank in range(2)], program, *how)
     assert [one.strip() for one in said] == ["world 2 2"] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", OURS)
+def test_sixteen_pods_train_together(engine: str, tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(PROGRAM)
+    made = render(engine, 16)
+    said = run_pods([environment(made, rank, 16) for rank in range(16)], program)
+    assert [one.strip() for one in said] == ["world 16 16"] * 16
 
 
 @pytest.mark.parametrize("engine", sorted(renderers.engines()))
