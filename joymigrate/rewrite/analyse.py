@@ -15,7 +15,6 @@ from joymigrate.errors import JoyError
 from joymigrate.language import Text
 from joymigrate.model import Finding, KeptMention, Style, Tier
 from joymigrate.rewrite import (
-    conditions,
     foreign,
     groups,
     helper_places,
@@ -29,7 +28,7 @@ from joymigrate.rewrite import (
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.helper import MARK
-from joymigrate.rewrite.module import Module, Pending, Project
+from joymigrate.rewrite.module import Module, Pending, Project, StayingPlace
 from joymigrate.rewrite.portable.judge import judge_all
 from joymigrate.rewrite.prefilter import prefilter
 from joymigrate.rewrite.readers import notebook
@@ -57,7 +56,6 @@ class ScanContext:
     own_flags: frozenset[str] = frozenset()
     active: Callable[[str], bool] = lambda rule: True
     want_kept: bool = False
-    held: Mapping[str, str] = field(default_factory=dict)  # conditions that stay: key and reason
     texts: Mapping[str, str] = field(default_factory=dict)  # of the Python files
     packed: Mapping[str, str] = field(default_factory=dict)  # files that go without the project
     exact: Set[str] = frozenset()  # files whose text stands as it does in the file
@@ -71,6 +69,14 @@ class ScanContext:
 
 
 @dataclass(frozen=True, slots=True)
+class JoinedCells:
+    """The code of a notebook as one text, and the first line of each cell there by its index."""
+
+    text: str
+    first: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class FileAnalysis:
     """What one file gave. `open` are sites that other files decide."""
 
@@ -79,13 +85,11 @@ class FileAnalysis:
     lines: int
     findings: tuple[Finding, ...]
     open: tuple[Pending, ...] = ()
-    # Comparisons that move when a value they see is rewritten elsewhere, and what goes elsewhere.
+    # Comparisons that move when a value they see is rewritten elsewhere.
     watched: tuple[Pending, ...] = ()
-    sent: frozenset[tuple[str, str]] = frozenset()  # kind and key
     options: tuple[tuple[str, str], ...] = ()  # options with rewritten values: name and kind
-    # Conditions of the project that code which stays stands behind, and those before written code.
-    holding: tuple[tuple[str, str], ...] = ()
-    guarding: frozenset[str] = frozenset()
+    joined: JoinedCells | None = None  # of a notebook
+    holding: tuple[StayingPlace, ...] = ()  # what stays behind conditions, or asks as one
     suppressed: int = 0
     unused: tuple[tuple[str, int, str], ...] = ()
     kept: tuple[KeptMention, ...] = ()
@@ -111,7 +115,6 @@ def project_of(job: ScanContext, path: str) -> Project:
         own_flags=job.own_flags,
         package=job.tree.package(path),
         entry=path.endswith(".ipynb"),
-        held=job.held,
         speaks_of=lambda word, without="": any(
             word in text and not (without and without in text) for text in job.texts.values()
         ),
@@ -216,12 +219,13 @@ def look_at_notebook(source: SourceText, file: File, job: ScanContext) -> FileAn
     agnostic = job.context.style is Style.AGNOSTIC
     refused = helper_places.refuse_in_notebook(source.text, statement) if agnostic else None
     project = project_of(job, file.relative)
-    found, module, inside = notebook.look(source, job.context, project, statement, refused)
+    found, module, inside, first = notebook.look(source, job.context, project, statement, refused)
     done = result(source, job, found, [])
     if module is None:
         return done
     written = {(each.line, each.column) for each in inside if each.edits and job.active(each.rule)}
-    return replace(abroad(module, done, written), watched=())
+    joined = JoinedCells(module.source.text, first)
+    return replace(abroad(module, done, written), watched=(), joined=joined)
 
 
 def abroad(
@@ -235,22 +239,21 @@ def abroad(
         written = {(each.line, each.column) for each in done.findings if each.edits}
     hoped = written | {(each.yes.line, each.yes.column) for each in done.open}
     sent = {
-        (kind, key if "::" in key or key.startswith(".") else f"{done.path}::{key}")
+        (key, kind)
         for at, (kind, keys) in module.sent.items()
         if at in hoped
         for key in keys
+        if key.startswith(".")
     }
     watched = [each for each in module.watched if (each.no.line, each.no.column) not in written]
     options = module.flow.options if sent else set()
-    named = tuple((key[1:], kind) for kind, key in sorted(sent) if key[1:] in options)
+    named = tuple((key[1:], kind) for key, kind in sorted(sent) if key[1:] in options)
     module.names.release()
     return replace(
         done,
-        sent=frozenset(sent),
         watched=tuple(watched),
         options=named,
-        holding=tuple(module.holding.items()),
-        guarding=frozenset(module.guarding),
+        holding=tuple(sorted(module.holding, key=lambda each: each.start)),
     )
 
 
@@ -371,12 +374,7 @@ def needed_imports(findings: Iterable[Finding], job: ScanContext) -> tuple[Findi
 
 
 def settle(file: File, job: ScanContext, answers: Mapping[str, bool]) -> FileAnalysis:
-    """Scan a file again when its open sites are decided; `answers` tells by place.
-
-    A notebook is read again for the project's conditions that stay.
-    """
-    if file.kind == "notebook":
-        return analyse(file, job)
+    """Scan a file again when its open sites are decided; `answers` tells by place."""
     known = open_module(file, job)
     if known is None:
         raise JoyError("the file changed while it was being read", where=str(file.path))
@@ -441,146 +439,7 @@ def replace_project(module: Module, project: Project) -> Module:
     )
 
 
-def origins(file: File, job: ScanContext, keys: frozenset[str]) -> set[str]:
-    """Where values under keys of this file (`#NAME`, `function()`, `function@1`) come from.
-
-    Keys with their file: of other files, or of this one where others give it values.
-    """
+def reaches(file: File, job: ScanContext, name: str) -> set[str]:
+    """Kinds of sink that an attribute or option of this name arrives at in a file."""
     module = open_module(file, job)
-    if module is None:
-        return set()
-    found = set()
-    for key in keys:
-        for local in entries(module, key):
-            found |= {local} if "::" in local else module.flow.sources([local])
-    return {
-        key if "::" in key or key.startswith(".") else f"{file.relative}::{key}" for key in found
-    }
-
-
-def condition(file: File, job: ScanContext, key: str) -> tuple[bool, set[str]]:
-    """Whether a condition defined in this file asks for the origin's device, and what else it asks.
-
-    The second part are keys of the project, its name in another file among them when this file
-    only hands it on.
-    """
-    module = open_module(file, job)
-    if module is None:
-        return False, set()
-    node = conditions.find_definitions(module).get(key)
-    if node is None:
-        local = key.partition("::")[2]
-        name, suffix = local.strip("#()"), "()" if local.endswith("()") else ""
-        binding = module.names.root.names.get(name, [])
-        dotted = binding[0].dotted if binding and binding[0].kind == "import" else None
-        place = module.project.locate(dotted) if dotted else None
-        home = find_star(module, name)
-        if place is None and home:
-            place = (home, name)
-        if place is None or not place[1]:
-            return False, set()
-        return False, {f"{place[0]}::{place[1]}()" if suffix else f"{place[0]}::#{place[1]}"}
-    return conditions.asks(module, node), {*conditions.keys_in(module, node)} - {key}
-
-
-def answer(
-    file: File, job: ScanContext, keys: frozenset[str]
-) -> dict[str, tuple[set[str], set[str]]]:
-    """For each key (`path::key` or `.attr`): sinks it reaches here, and keys it goes on to.
-
-    Keys of this file are asked for by their local name; `function@2` is the third parameter.
-    """
-    module = open_module(file, job)
-    if module is None:
-        return {}
-    flow = module.flow
-    found: dict[str, tuple[set[str], set[str]]] = {}
-    for key in keys:
-        owner, _, local = key.partition("::")
-        start = [key]
-        if local and owner == file.relative:
-            start = [key, *entries(module, local)]
-        kinds, outside = flow.reach(start)
-        further = {
-            each if "::" in each or each.startswith(".") else f"{file.relative}::{each}"
-            for each in outside
-        }
-        further |= find_reexports(module, file.relative, key)
-        if kinds or further - {key}:
-            found[key] = (kinds, further - {key})
-    return found
-
-
-def find_reexports(module: Module, path: str, key: str) -> set[str]:
-    """Names under which this file hands on what it imported: `from pkg.base import D`."""
-    owner, _, local = key.partition("::")
-    suffix = local[-2:] if local.endswith(("()", "{}")) else ""
-    wanted = (owner, local.strip("#(){}"))
-    found = set()
-    for name, bindings in module.names.root.names.items():
-        binding = bindings[0]
-        if binding.kind == "import" and binding.dotted and path != owner:
-            place = module.project.locate(binding.dotted)
-            if place == wanted:
-                called = suffix == "()"
-                found.add(f"{path}::{name}()" if called else f"{path}::#{name}{suffix}")
-    shown = local.strip("#(){}")
-    if path != owner and find_star(module, shown, owner):
-        found.add(f"{path}::{local}")
-    return found
-
-
-def find_star(module: Module, name: str, owner: str | None = None) -> str | None:
-    """The file of the project that gives a module this name by `import *`; None for none.
-
-    With `owner`, only that file counts.
-    """
-    if not name or name.startswith("_") or "." in name or name in module.names.root.names:
-        return None
-    homes: list[str] = []
-    for node in module.names.star_imports:
-        place = module.project.locate(module.names.absolute(node))
-        if place is not None and not place[1]:
-            homes.append(place[0])
-    if owner is not None:
-        return owner if owner in homes else None
-    if len(homes) > 1:
-        homes = [home for home in homes if module.project.defines(home, name)]
-    return homes[-1] if homes else None
-
-
-def entries(module: Module, local: str) -> list[str]:
-    """Local keys of a name that another file uses: `f@1` by position, re-exports by import."""
-    flow = module.flow
-    if local.endswith("{}") and not local.startswith("#"):
-        return [each + "{}" for each in entries(module, local[:-2])]
-    if local.startswith("#"):
-        keys = "{}" if local.endswith("{}") else ""
-        binding = module.names.root.names.get(local[1:].removesuffix("{}"), [])
-        if binding and binding[0].kind == "import" and binding[0].dotted:
-            place = module.project.locate(binding[0].dotted)
-            return [f"{place[0]}::#{place[1]}{keys}"] if place and place[1] else [local]
-        home = None if binding else find_star(module, local[1:].removesuffix("{}"))
-        return [f"{home}::{local}"] if home else [local]
-    head = re.split(r"[#(@]", local)[0]
-    binding = module.names.root.names.get(head.split(".")[0], [])
-    if binding and binding[0].kind == "import" and binding[0].dotted:
-        place = module.project.locate(binding[0].dotted)
-        if place and place[1]:
-            return [f"{place[0]}::{place[1]}{local[len(head.split('.')[0]) :]}"]
-    home = None if binding else find_star(module, head.split(".")[0])
-    if home:
-        return [f"{home}::{local}"]
-    name, separator, rest = local.partition("@")
-    function, hash_, parameter = local.partition("#")
-    which: int | str = int(rest) if separator and rest.isdigit() else parameter
-    function = name if separator and rest.isdigit() else function
-    if not function or not (hash_ or isinstance(which, int)):
-        return [local]
-    if function in flow.classes and f"{function}.__init__" not in flow.functions:
-        at = which + 1 if isinstance(which, int) else which
-        return [flow.parameter(function, which), *flow.of_class(function, "__init__", at)]
-    owner, dot, method = function.rpartition(".")
-    if dot and owner in flow.classes and function not in flow.functions:
-        return flow.of_class(owner, method, which) or [flow.parameter(function, which)]
-    return [flow.parameter(function, which)]
+    return module.flow.reach([f".{name}"])[0] if module is not None else set()

@@ -58,33 +58,29 @@ def where_available(module: Module, node: ast.expr) -> bool:
     return isinstance(block, ast.If) and parent in block.body and asks(module, block.test)
 
 
-def conditions_of(module: Module, node: ast.expr) -> set[str]:
-    """Conditions of the project's other files that choose between this device and the host.
+def condition_of(module: Module, node: ast.expr) -> tuple[int, int] | None:
+    """The span of a condition of the project's that chooses between this device and the host.
 
-    `"cuda" if has_gpu() else "cpu"`; see `conditions` for their keys.
+    `"cuda" if has_gpu() else "cpu"`.
     """
     parent = getattr(node, "parent", None)
     if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.Return)):
         parent = getattr(parent, "parent", None)
         if not isinstance(parent, ast.If) or node.parent not in parent.body:  # type: ignore[attr-defined]
-            return set()
+            return None
     elif not isinstance(parent, ast.IfExp) or node is parent.test:
-        return set()
+        return None
     denied = isinstance(parent.test, ast.UnaryOp) and isinstance(parent.test.op, ast.Not)
     test = parent.test.operand if isinstance(parent.test, ast.UnaryOp) else parent.test
     if isinstance(parent, ast.IfExp):
         chosen, other = (parent.orelse, parent.body) if denied else (parent.body, parent.orelse)
         if node is not chosen or not any(names_host(each) for each in ast.walk(other)):
-            return set()
+            return None
     elif denied or not any(names_host(each) for part in instead(parent) for each in ast.walk(part)):
-        return set()
+        return None
     parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-    return {
-        key
-        for part in parts
-        if isinstance(part, (ast.Call, ast.Name, ast.Attribute))
-        for key in conditions.keys_in(module, part)
-    }
+    shared = any(conditions.is_shared(module, part) for part in parts)
+    return module.span(parent.test) if shared else None
 
 
 def names_host(node: ast.AST) -> bool:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from joymigrate.language import Language, Text
 from joymigrate.model import Finding, Scan, Tier
 from joymigrate.rewrite import flow_sinks
+from joymigrate.rewrite.cross_file import takes
 from joymigrate.rewrite.solve import CLASS, SILENT, meetings, place_of, target_words
-from joymigrate.rewrite.values.cells import GOES, Cell, TextPlace
+from joymigrate.rewrite.values.cells import Cell, TextPlace
 from joymigrate.rewrite.values.graph import ValueGraph, home_of
 from joymigrate.rewrite.values.growth import follow, way_to
 from joymigrate.rewrite.vocabulary import Vocabulary
@@ -85,22 +86,6 @@ def explain_text(graph: ValueGraph, vocabulary: Vocabulary, finding: Finding) ->
         there = place_of(graph, other)
         if there is not None:
             yield step_of(graph, other, there, "compared with it")
-
-
-def takes(graph: ValueGraph, cell: Cell, sinks: flow_sinks.Sinks) -> int | None:
-    """The line of a call that takes the value of a cell as a device or a backend."""
-    name = cell[3] if cell[0] == "name" else cell[2] if cell[0] == "field" else ""
-    home = graph.file(home_of(cell))
-    for call, key in home.given.get(cell, ()) if home is not None else ():
-        called = str(call.called[-1])
-        last = {dotted.rpartition(".")[2]: at for dotted, at in sinks.calls.items()}
-        positions = {**last, **sinks.methods}.get(called, {})
-        if sinks.keyword(key) or (key.isdigit() and int(key) in positions):
-            return call.line
-    if sinks.names.get(str(name)) and home is not None:
-        edges = home.edges.get(cell, ())
-        return next((edge.line for edge in edges if edge.flow != GOES), None)
-    return None
 
 
 def text_at(graph: ValueGraph, finding: Finding) -> Cell | None:

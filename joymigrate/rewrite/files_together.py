@@ -13,9 +13,9 @@ from functools import cached_property
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Rule
-from joymigrate.rewrite.cross_file import read_text
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.module_index import ModuleIndex
+from joymigrate.rewrite.source import read_text
 
 
 def leave_together(

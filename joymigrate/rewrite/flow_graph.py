@@ -62,44 +62,6 @@ class FlowGraph:
             return ()
         return [f"{callee}#{name}" for callee in callees]
 
-    def sources(self, keys: Iterable[str]) -> set[str]:
-        """Keys that values under `keys` come from and that code of other files can give a value.
-
-        Those are keys of other files, `.name` keys, and this file's module variables; parameters
-        come as `function#name` and as `function@position`.
-        """
-        found: set[str] = set()
-        for key in self.back(keys):
-            function, hash_, name = key.partition("#")
-            if hash_ and function in self.functions and "::" not in key:
-                found |= self._given(function, name)
-            elif self.visible(key):
-                found.add(key)
-        return found
-
-    def back(self, keys: Iterable[str]) -> set[str]:
-        """All keys that values under `keys` come from inside of the file, those among them."""
-        back = self._back()
-        seen = set(keys)
-        todo = list(seen)
-        while todo:
-            key = todo.pop()
-            for source in (*back.get(key, ()), *self._same_attribute(key)):
-                if source not in seen:
-                    seen.add(source)
-                    todo.append(source)
-        return seen
-
-    def _given(self, function: str, name: str) -> set[str]:
-        """How callers name a parameter of a function, or of the class that it makes."""
-        arguments = getattr(self.functions[function], "args", None)
-        names = [a.arg for a in (*arguments.posonlyargs, *arguments.args)] if arguments else []
-        owner, dot, last = function.rpartition(".")
-        if dot and last == "__init__":
-            function, names = owner, names[1:]
-        at = {f"{function}@{names.index(name)}"} if name in names else set()
-        return {f"{function}#{name}", *at}
-
     def _back(self) -> dict[str, set[str]]:
         """The graph, turned round."""
         back: dict[str, set[str]] = defaultdict(set)

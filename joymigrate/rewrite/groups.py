@@ -25,7 +25,6 @@ from joymigrate.rewrite.display_values import is_for_eyes
 from joymigrate.rewrite.expressions import (
     Expression,
     OriginMention,
-    around,
     asking_assignments,
     decisive,
     decorates,
@@ -35,7 +34,7 @@ from joymigrate.rewrite.expressions import (
     operands_before,
 )
 from joymigrate.rewrite.guards import negative
-from joymigrate.rewrite.module import Module
+from joymigrate.rewrite.module import Module, StayingPlace
 from joymigrate.rewrite.proof import label
 from joymigrate.rewrite.scopes import FUNCTIONS
 
@@ -155,7 +154,6 @@ class FindingGroups:
             reason = Text(foreign.RESERVED, place=self.module.project.reserved)
             self._leave(range(len(self.findings)), reason)
         self.elsewhere = set(self.stay)
-        self._held()
         decided = set(self.stay)
         if self.members:
             self._leave_foreign(foreign.questions(self.module))
@@ -182,9 +180,7 @@ class FindingGroups:
                 self.doubtful.setdefault(number, self._why(mention, DOUBTED))
         for number, why in doubts(self).items():
             self.doubtful.setdefault(number, why)
-        done = self._written()
-        self._guarding()
-        return done
+        return self._written()
 
     def _leave_class(self, mention: OriginMention) -> None:
         """Leave a class that is named for the device whole, where it names its cards in texts.
@@ -211,15 +207,10 @@ class FindingGroups:
             self._leave(names, reason)
 
     def hold_for_libraries(self) -> None:
-        """Note the project's conditions that another package answers: they stay as well."""
-        asked = [m for m in self.mentions if not m.hard and self._of_library(m.node)]
-        for key, node in conditions.find_definitions(self.module).items() if asked else ():
-            if conditions.gives_texts(node):
-                continue  # `return f"cuda:{rank}"`: no condition
-            start, end = self.module.span(node)
-            inside = (m for m in asked if start <= m.start < end)
-            for mention in inside:
-                self.module.holding.setdefault(key, self._why(mention))
+        """Note questions that another package answers: what the project keeps of them stays."""
+        for mention in self.mentions:
+            if not mention.hard and self._of_library(mention.node):
+                self._note(mention, mention.start, mention.start)
 
     def _of_library(self, node: ast.AST) -> bool:
         dotted = self.module.names.dotted(node) if isinstance(node, ast.expr) else None
@@ -298,8 +289,7 @@ class FindingGroups:
     def _why(self, mention: OriginMention, form: str = STAYS) -> str:
         text = self.module.source.text[mention.start : mention.end]
         line, _ = self.module.source.position(mention.start)
-        shown = " ".join(text.split())
-        return Text(form, text=shown if len(shown) < 60 else shown[:59] + "…", line=line)
+        return Text(form, text=shorten(text), line=line)
 
     def _mixed_before(self, at: int) -> bool:
         """Whether the program's author wrote both devices into one expression."""
@@ -334,42 +324,15 @@ class FindingGroups:
     # -- conditions of the project ---------------------------------------------------------------
 
     def _hold(self, mention: OriginMention, test: ast.AST) -> None:
-        """Note that a condition stays, if the project defines it outside of this code."""
-        for key in () if decorates(test) else conditions.keys_in(self.module, test):
-            self.module.holding.setdefault(key, self._why(mention))
+        """Note that a condition stays, if other code may ask it as well."""
+        test = test.test if isinstance(test, ast.Assert) else test
+        if not decorates(test) and conditions.may_be_shared(self.module, test):
+            self._note(mention, *self.module.span(test))
 
-    def _held(self) -> None:
-        """Leave what the project's conditions that stay decide about, and their definitions."""
-        held = self.module.project.held
-        if not held:
-            return
-        for key, node in conditions.find_definitions(self.module).items():
-            if key in held:
-                self._leave(self._inside([node]), held[key])
-        for at, numbers in list(self.members.items()):
-            for key in self._conditions(at) & held.keys():
-                self._leave(numbers, held[key])
-
-    def _conditions(self, at: int) -> set[str]:
-        """Conditions of the project that an expression stands behind or holds itself."""
-        node = self.expressions[at].node
-        guards = (test for test, _ in guards_of(node))
-        tests = [test for test in guards if not isinstance(test, ast.Try) and not decorates(test)]
-        if isinstance(node, ast.expr) or node in self._choosing:  # a condition, or holds one
-            tests.append(node)
-        return {key for test in tests for key in conditions.keys_in(self.module, test)}
-
-    @functools.cached_property
-    def _choosing(self) -> set[ast.AST]:
-        """Statements that hold an `and`, an `or` or an `if` expression, and what is in between."""
-        nodes = self.module.names.nodes
-        return around((*nodes[ast.BoolOp], *nodes[ast.IfExp]))
-
-    def _guarding(self) -> None:
-        """Note the conditions that code which is written stands behind."""
-        for at, numbers in self.members.items():
-            if any(number not in self.stay for number in numbers):
-                self.module.guarding |= self._conditions(at)
+    def _note(self, mention: OriginMention, start: int, end: int) -> None:
+        line, _ = self.module.source.position(mention.start)
+        text = shorten(self.module.source.text[mention.start : mention.end])
+        self.module.holding.add(StayingPlace(text, line, start, end))
 
     # -- guards --------------------------------------------------------------------------------
 
@@ -463,6 +426,12 @@ class FindingGroups:
             if name in self._guard_names(node.test):
                 found += node.orelse if negative(node.test) else node.body
         return found
+
+
+def shorten(text: str) -> str:
+    """A text in one line, cut where it is long."""
+    shown = " ".join(text.split())
+    return shown if len(shown) < 60 else shown[:59] + "…"
 
 
 def is_label(node: ast.AST) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +46,6 @@ class Project:
     own_flags: frozenset[str] = frozenset()  # the same for its flag: `self.is_cuda = …`
     package: tuple[str, ...] = ()
     entry: bool = False  # whether programs start in this file
-    held: Mapping[str, str] = field(default_factory=dict)  # conditions that stay: key and reason
     twin: str | None = None  # the file beside it that does the same for the target
     # Whether any Python file has a word, and not another one.
     speaks_of: Callable[..., bool] = lambda word, without="": False
@@ -58,19 +57,29 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A site whose proof lies in another file: `yes` when a key flows to a `kind` sink.
+    """A site whose proof lies in another file: `yes` when its value flows to a `kind` sink.
 
-    `sources` are keys that other files give values to: `yes` also where such a value is rewritten.
-    `asked` are conditions of the project behind which the value stands: `yes` also where one of
-    them asks for the origin's device.
+    `asked` is the span of a condition of the project behind which the value stands: `yes` also
+    where that asks for the origin's device.
     """
 
     yes: Finding
     no: Finding
-    keys: frozenset[str]
     kind: str
-    sources: frozenset[str] = frozenset()
-    asked: frozenset[str] = frozenset()
+    asked: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StayingPlace:
+    """A place that names the origin and stays, with the span of a condition before it.
+
+    A span of its own start alone: the place is itself a question whose answer stays.
+    """
+
+    text: str
+    line: int
+    start: int
+    end: int
 
 
 @dataclass(slots=True)
@@ -94,15 +103,13 @@ class Module:
     watched: list[Pending] = field(default_factory=list)
     # What rewritten values, by place, go on to in other files: their kind and keys.
     sent: dict[tuple[int, int], tuple[str, frozenset[str]]] = field(default_factory=dict)
-    # Conditions of the project, by key, that must stay as code behind them stays, with the reason.
-    holding: dict[str, str] = field(default_factory=dict)
-    guarding: set[str] = field(default_factory=set)  # conditions that written code stands behind
+    # Places that stay, with the conditions before them that other code may ask as well.
+    holding: set[StayingPlace] = field(default_factory=set)
     # Places that the vendor's shim does not reach, of rules that it covers: line and column.
     unreached: set[tuple[int, int]] = field(default_factory=set)
     texts: list[Any] | None = None  # its string literals, see `device_texts`
     _spoken: list[tuple[ast.Constant, str]] | None = None
     _by_kind: bool | None = None
-    _keys: dict[ast.AST, frozenset[str]] = field(default_factory=dict)  # see `conditions`
     closure: dict[str, set[str]] = field(default_factory=dict)  # kind → keys that share those
     proven: dict[str, set[str]] = field(default_factory=dict)  # kind → keys that hold such values
 

@@ -15,9 +15,9 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from joymigrate.rewrite.cross_file import read_text
 from joymigrate.rewrite.files_together import ReachableFiles, closure
 from joymigrate.rewrite.module_index import GUARD, binds
+from joymigrate.rewrite.source import read_text
 
 IN_NOTEBOOK = re.compile(r"\b(?:from|import)[ ]+([A-Za-z_][\w.]*)")
 REGISTERS = re.compile(r"regist", re.I)  # `@MODELS.register_module()`: made by a name in a table

@@ -165,8 +165,7 @@ class OptionReaders:
     def _arrives(self, path: str, name: str) -> bool:
         """Whether a value under a name arrives at a device or backend in a file."""
         if (path, name) not in self._reaches:
-            found = analyse.answer(self.files[path], self.job, frozenset((f".{name}",)))
-            kinds = {kind for some, _ in found.values() for kind in some}
+            kinds = analyse.reaches(self.files[path], self.job, name)
             self._reaches[path, name] = bool(kinds & {DEVICE, BACKEND})
         return self._reaches[path, name]
 

@@ -16,7 +16,6 @@ from joymigrate.chips import all_chips
 from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite import analyse
-from joymigrate.rewrite.cross_file import read_text
 from joymigrate.rewrite.files_together import ReachableFiles
 from joymigrate.rewrite.option_readers import OptionReaders
 from joymigrate.rewrite.programs import Programs
@@ -24,7 +23,7 @@ from joymigrate.rewrite.readers import _options
 from joymigrate.rewrite.readers._environment import SPEAKS, command_name
 from joymigrate.rewrite.readers._migration_map import MigrationMap, migration_map
 from joymigrate.rewrite.readers._words import ASSIGNMENT, EXPANDED, Command, Word
-from joymigrate.rewrite.source import SourceText, Unreadable, decode
+from joymigrate.rewrite.source import SourceText, Unreadable, decode, read_text
 from joymigrate.rewrite.values.settings_files import KINDS
 
 # Folders and files of build services. Python files too, where the folder can be no package.

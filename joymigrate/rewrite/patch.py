@@ -15,12 +15,12 @@ from joymigrate.rewrite import helper
 from joymigrate.rewrite.analyse import digest
 from joymigrate.rewrite.check import TreeFault, at_fault, faults
 from joymigrate.rewrite.context import Context
-from joymigrate.rewrite.cross_file import read_text
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.module_index import ModuleIndex
 from joymigrate.rewrite.project import graph_of, searches_paused, tree_of
 from joymigrate.rewrite.proof import Devices, prove
 from joymigrate.rewrite.solve import hold
+from joymigrate.rewrite.source import read_text
 from joymigrate.rewrite.values.settings_files import read_naming
 from joymigrate.rewrite.vocabulary import Vocabulary
 

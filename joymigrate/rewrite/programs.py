@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import PurePosixPath
 
-from joymigrate.rewrite.cross_file import read_text
 from joymigrate.rewrite.files_together import ReachableFiles
 from joymigrate.rewrite.readers import _commands
 from joymigrate.rewrite.readers._words import ASSIGNMENT, EXPANDED, Command, Script
+from joymigrate.rewrite.source import read_text
 
 # Libraries whose users run torch, whether or not they import it themselves.
 TORCH = re.compile(

@@ -24,6 +24,7 @@ from joymigrate.model import Finding, Scan, Skipped, Style, Tier
 from joymigrate.rewrite import (
     analyse,
     discover,
+    flow_sinks,
     import_failures,
     module_index,
     native,
@@ -33,7 +34,7 @@ from joymigrate.rewrite import (
     third_party,
 )
 from joymigrate.rewrite.context import Context
-from joymigrate.rewrite.cross_file import read_text, settle
+from joymigrate.rewrite.cross_file import settle
 from joymigrate.rewrite.dead_definitions import doubt_unrunnable
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.entries import add_imports
@@ -47,8 +48,8 @@ from joymigrate.rewrite.outside_python import leave_unseen
 from joymigrate.rewrite.packed_files import find_packed
 from joymigrate.rewrite.portable.judge import find_floors
 from joymigrate.rewrite.prefilter import clues
-from joymigrate.rewrite.readers import kernels
-from joymigrate.rewrite.source import SourceText, Unreadable, decode
+from joymigrate.rewrite.readers import kernels, notebook
+from joymigrate.rewrite.source import SourceText, Unreadable, decode, read_text
 from joymigrate.rewrite.test_replacements import leave_replaced
 from joymigrate.rewrite.unused_imports import doubt_alone, doubt_unused
 from joymigrate.rewrite.values import neighbour_files
@@ -127,16 +128,21 @@ def scan(
     with searches_paused():
         results = list(run([*files, *dependencies], jobs, on_progress))
         everything = {f.relative: f for f in [*files, *dependencies]}
-        results = settle(results, everything, job, texts)
+        outside = {f.relative for f in dependencies}
+        mine = {name: text for name, text in texts.items() if name not in outside}
+        joined = {r.path: r.joined for r in results if r.joined is not None}
+        named_values = mine | {path: data.decode("utf-8", "replace") for path, data in told.items()}
+        graph = graph_of(
+            root, named_values, words, lambda p: job.content(everything[p]), skipped, tree, joined
+        )
+        results = settle(results, everything, job, graph)
         analyse.close_modules(job)
-    outside = {f.relative for f in dependencies}
     findings = [
         dependency(finding) if result.path in outside else finding
         for result in results
         for finding in (*result.findings, *(item.no for item in result.open))
         if job.active(finding.rule) or finding.rule == "JM001"
     ]
-    mine = {name: text for name, text in texts.items() if name not in outside}
     trees = Trees(mine, tree)
     if style is Style.SHIM:
         findings = add_imports(findings, results, reached, job, trees)
@@ -151,12 +157,9 @@ def scan(
     findings = doubt_callers(findings, trees, origin.device, chip.device)
     findings = leave_unseen(findings, results, reached, job, texts)
     ways: Mapping[solve.Site, solve.Way] = {}
-    if style is not Style.SHIM and chip.device != origin.device:
-        texts = mine | {path: data.decode("utf-8", "replace") for path, data in told.items()}
-        graph = graph_of(
-            root, texts, words, lambda path: job.content(everything[path]), skipped, tree
-        )
-        held = solve.hold(findings, graph, words)
+    if chip.device != origin.device:
+        staying = [(r.path, each) for r in results for each in r.holding]
+        held = solve.hold(findings, graph, words, staying, by_shim=style is Style.SHIM)
         ways = solve.ways_of(findings, held)
         findings = solve.apply_decisions(findings, held)
     findings = findings if style is Style.SHIM else doubt_alone(findings)
@@ -192,6 +195,7 @@ def graph_of(
     content: Callable[[str], bytes],
     skipped: Iterable[Skipped],
     tree: module_index.ModuleIndex | None = None,
+    notebooks: Mapping[str, analyse.JoinedCells] | None = None,
 ) -> ValueGraph:
     """The values of a project, with the files that the scan leaves out and its files know.
 
@@ -201,7 +205,9 @@ def graph_of(
     python = {path: text for path, text in texts.items() if not is_settings(path)}
     tree = tree or index_of(python, vocabulary.device)
     left = neighbour_files.find_left_out(root, texts, tree, skipped, vocabulary)
+    cells = {path: each.text for path, each in (notebooks or {}).items()}
     known: dict[str, SourceText | None] = {}
+    known.update((path, notebook.virtual(path, text)) for path, text in cells.items())
 
     def load(path: str) -> SourceText | None:
         if path not in known:
@@ -215,7 +221,13 @@ def graph_of(
     fresh = {path: text for path, text in left.items() if not is_settings(path)}
     if fresh:
         tree = index_of({**python, **fresh}, vocabulary.device)
-    return ValueGraph({**texts, **left}, tree, vocabulary.values, load)
+    first = {path: each.first for path, each in (notebooks or {}).items()}
+    sinks, moving = flow_sinks.load(vocabulary.device), vocabulary.relation.origin.tensor.values()
+    common = sinks.everyday | sinks.names.keys() | sinks.methods.keys() | set(moving)
+    every = {**texts, **left, **cells}
+    return ValueGraph(
+        every, tree, vocabulary.values, load, first, common=common, device=vocabulary.device
+    )
 
 
 def with_callers(findings: list[Finding], texts: Mapping[str, str]) -> list[Finding]:

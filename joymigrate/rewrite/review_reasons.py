@@ -17,7 +17,7 @@ from joymigrate.rewrite import (
     questions,
     third_party,
 )
-from joymigrate.rewrite.groups import DOUBTED, PROFILER, FindingGroups
+from joymigrate.rewrite.groups import DOUBTED, PROFILER, FindingGroups, shorten
 from joymigrate.rewrite.option_calls import literal_type
 from joymigrate.rewrite.scopes import FUNCTIONS
 from joymigrate.rewrite.units import Unit, Units
@@ -95,12 +95,6 @@ def find_apart(groups: FindingGroups) -> dict[int, str]:
     if not numbers or ("profile(" in text and re.search(r"\bprofile\(", text)):
         return {}
     return dict.fromkeys(numbers, Text(APART))
-
-
-def shorten(text: str) -> str:
-    """A text in one line."""
-    shown = " ".join(text.split())
-    return shown if len(shown) < 60 else shown[:59] + "…"
 
 
 def annotates(groups: FindingGroups, unit: Unit, number: int) -> bool:

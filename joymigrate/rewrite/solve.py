@@ -18,14 +18,16 @@ from dataclasses import dataclass, field
 from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.device_tests import is_test
+from joymigrate.rewrite.module import StayingPlace
 from joymigrate.rewrite.values import growth
 from joymigrate.rewrite.values.cells import COMPARED, GOES, Cell, Guard, TextPlace
 from joymigrate.rewrite.values.graph import ValueGraph, home_of
-from joymigrate.rewrite.values.growth import State, grow, sources, way_to
+from joymigrate.rewrite.values.growth import State, follow, grow, sources, way_to
 from joymigrate.rewrite.values.settings_files import is_settings
 from joymigrate.rewrite.vocabulary import Vocabulary
 
 CLASS = 300  # cells of one class; a larger one is not known as a whole and holds nothing
+ANSWERS = 3000  # cells that the answer of one question is followed to
 READ = 40  # files that are read for one class, besides those that were read already
 HELD = "one value with `{text}` ({path}:{line}), which stays"
 WAITS = "one value with `{text}` ({path}:{line}), which needs review"
@@ -66,8 +68,8 @@ class Solver:
         for number, each in enumerate(self.findings):
             if each.group:
                 self._groups[each.group].append(number)
-            for edit in each.edits if each.rule != "JM001" else ():
-                spans[each.path].append((edit.start, edit.end, number))
+            for start, end in self.spans(each) if each.rule != "JM001" else ():
+                spans[each.path].append((start, end, number))
         self._spans = {path: sorted(found) for path, found in spans.items()}
 
     # -- places --------------------------------------------------------------------------------
@@ -75,6 +77,19 @@ class Solver:
     def tier(self, number: int) -> Tier:
         """The tier of a finding as it stands now."""
         return self.held[number].tier if number in self.held else self.findings[number].tier
+
+    def spans(self, finding: Finding) -> list[tuple[int, int]]:
+        """Bytes of a text that a finding would change; of a notebook, all that it names."""
+        if finding.path not in self.graph.cells or not finding.edits:
+            return [(edit.start, edit.end) for edit in finding.edits]
+        source = self.graph.load(finding.path)
+        if source is None:
+            return []
+        first = self.graph.line(finding)
+        last = first + finding.end_line - finding.line
+        start = source.starts[first - 1] + finding.column - 1
+        end = source.starts[last - 1] + finding.end_column - 1
+        return [(source.to_bytes(start), source.to_bytes(end))]
 
     def over(self, path: str, start: int, end: int) -> list[int]:
         """Findings with an edit between two offsets of a file's text."""
@@ -113,9 +128,13 @@ class Solver:
 
     # -- the fixpoint --------------------------------------------------------------------------
 
-    def solve(self, paths: Iterable[str]) -> dict[int, TierDecision]:
-        """Hold what the texts that stay in `paths` reach; findings by number."""
-        todo = [cell for path in self.graph.texts for cell in self.serve(path)]
+    def solve(
+        self, paths: Iterable[str], staying: Iterable[tuple[str, StayingPlace]]
+    ) -> dict[int, TierDecision]:
+        """Hold what the texts that stay in `paths` reach, and the conditions before other places
+        that stay; findings by number."""
+        todo = [cell for path, each in staying for cell in self.keep(path, each)]
+        todo += [cell for path in self.graph.texts for cell in self.serve(path)]
         todo += [cell for path in paths for cell in self.staying(path)]
         seen: set[tuple[Cell, Tier]] = set()
         while todo:
@@ -210,13 +229,12 @@ class Solver:
             self.held[each] = why
             finding = self.findings[each]
             home = self.graph.file(finding.path)
-            for edit in finding.edits if home is not None else ():
+            for start, end in self.spans(finding) if home is not None else ():
                 for cell, place in home.places.items():  # type: ignore[union-attr]
                     source = self.graph.load(finding.path)
                     if source is not None and overlaps(
-                        source.to_bytes(place.start), source.to_bytes(place.end), edit.start,
-                        edit.end,
-                    ):  # fmt: skip
+                        source.to_bytes(place.start), source.to_bytes(place.end), start, end
+                    ):
                         yield cell
                         yield from self.hold_guards(cell, why.tier)
 
@@ -233,6 +251,39 @@ class Solver:
                 for number in self.asked(cell[1], guard):
                     yield from self.hold(number, TierDecision(tier, reason, way))
 
+    def keep(self, path: str, place: StayingPlace) -> Iterator[Cell]:
+        """Hold the condition before a place that stays, and what runs behind its answer."""
+        home = self.graph.file(path)
+        reason = Text(GUARDS, text=place.text, path=path, line=place.line)
+        why = TierDecision(Tier.REPORT, reason, ((path, place.line, "stands behind"),))
+        guard = home.conditions.get((place.start, place.end)) if home is not None else None
+        if guard is not None:
+            yield from self.close(path, guard, why)
+        elif home is not None:
+            yield from self.answer(path, place.start, place.start + 1, why)
+
+    def close(self, path: str, guard: Guard, why: TierDecision) -> Iterator[Cell]:
+        """Hold a condition, the questions that answer it, and what runs behind their answers."""
+        for number in self.asked(path, guard):
+            yield from self.hold(number, why)
+        spans = {(path, guard.start, guard.end)}
+        spans |= {c[1:] for c in sources(guard.cells, self.graph.near, CLASS) if c[0] == "value"}
+        for where, start, end in spans:
+            yield from self.answer(where, start, end, why)
+
+    def answer(self, path: str, start: int, end: int, why: TierDecision) -> Iterator[Cell]:
+        """Hold what runs behind the answer of a question that stays: nothing does on the target."""
+        home = self.graph.file(path)
+        answers = (c for c in home.questions if start <= c[2] < end) if home is not None else ()
+        for cell in answers:
+            for reached, _ in follow(cell, self.graph.near, ANSWERS):
+                where = home_of(reached)
+                other = self.graph.file(where)
+                for guard in other.asking.get(reached, ()) if other is not None else ():
+                    behind = self.over(where, guard.first, guard.last)
+                    for number in (*self.asked(where, guard), *behind):
+                        yield from self.hold(number, why)
+
     def asked(self, path: str, guard: Guard) -> set[int]:
         """Findings in a condition, and in what gives its variables their answers."""
         found = set(self.over(path, guard.start, guard.end))
@@ -243,13 +294,23 @@ class Solver:
 
 
 def hold(
-    findings: list[Finding], graph: ValueGraph, vocabulary: Vocabulary
+    findings: list[Finding],
+    graph: ValueGraph,
+    vocabulary: Vocabulary,
+    staying: Iterable[tuple[str, StayingPlace]] = (),
+    *,
+    by_shim: bool = False,
 ) -> dict[int, TierDecision]:
-    """What is held, by the number of its finding. `graph` holds the project as it stands."""
+    """What is held, by the number of its finding. `graph` holds the project as it stands.
+
+    `staying` are places that are no value, each with its file. Under the vendor's shim (`by_shim`)
+    texts keep the origin's words, and hold nothing.
+    """
     if not any(each.edits and each.path in graph.texts for each in findings):
         return {}
     solver = Solver(graph, findings, target_words(vocabulary))
-    return solver.solve(files_naming(graph.texts, vocabulary, solver.moves))
+    paths = [] if by_shim else files_naming(graph.texts, vocabulary, solver.moves)
+    return solver.solve(paths, staying)
 
 
 def files_naming(

@@ -10,6 +10,7 @@ import operator
 import re
 import tokenize
 from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 
 from joymigrate.language import Text
 from joymigrate.model import Edit, Finding, Rule, Tier
@@ -215,3 +216,33 @@ def apply_edits(data: bytes, edits: list[Edit]) -> bytes:
         at = edit.end
     pieces.append(data[at:])
     return b"".join(pieces)
+
+
+def stands_alone(name: str, text: str) -> bool:
+    """Whether a text holds a word that is no part of a longer one."""
+    at = text.find(name)
+    while at >= 0:
+        end = at + len(name)
+        if not inside_word(text[at - 1 : at]) and not inside_word(text[end : end + 1]):
+            return True
+        at = text.find(name, at + 1)
+    return False
+
+
+def inside_word(character: str) -> bool:
+    """Whether a character is a part of a word; every letter beyond ASCII counts as one."""
+    return character == "_" or character.isalnum() or character > "\x7f"
+
+
+def module_name(path: str) -> str:
+    """The last name of the module that a file is."""
+    place = PurePosixPath(path)
+    return place.parent.name if place.stem == "__init__" else place.stem
+
+
+def read_text(path: Path) -> str:
+    """Text of a file for word searches; undecodable bytes don't matter here."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

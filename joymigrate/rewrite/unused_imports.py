@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
-from joymigrate.rewrite.cross_file import module_name
 from joymigrate.rewrite.own_extensions import parse_text
+from joymigrate.rewrite.source import module_name
 
 RULES = ("JM102", "JM140")
 STATEMENT = re.compile(r"\s*(?:from|import)\s")

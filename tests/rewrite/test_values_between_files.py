@@ -31,6 +31,33 @@ HELD = {
     "asked of a field": {"env.py": ENV, "u.py": TORCH + "class T:\n    def __init__(self, env):\n"
                          "        self.env = env\n    def go(self):\n"
                          f"        if self.env.has_gpu():\n            {LACKS}\n"},
+    "kept as an attribute": {
+        "env.py": TORCH + "class E:\n    def __init__(self):\n"
+        "        self.has_it = torch.cuda.is_available()\n",
+        "u.py": TORCH + f"from env import E\nif E().has_it:\n    {LACKS}\n",
+        "v.py": TORCH + "def go(e):\n    if e.has_it:\n        torch.cuda.empty_cache()\n",
+    },
+    "kept in a try": {
+        "env.py": TORCH + "try:\n    HAS = torch.cuda.is_available()\nexcept Exception:\n"
+        "    HAS = False\n",
+        "u.py": TORCH + f"from env import HAS\nif HAS:\n    {LACKS}\n",
+    },
+    "kept in a table": {
+        "env.py": TORCH + "CAN = {'card': torch.cuda.is_available()}\n",
+        "u.py": TORCH + f"from env import CAN\nif CAN['card']:\n    {LACKS}\n",
+        "v.py": TORCH + "from env import CAN\nif CAN['card']:\n    torch.cuda.empty_cache()\n",
+    },
+    "answered in a branch": {
+        "env.py": TORCH + "def has():\n    if torch.cuda.is_available():\n        return True\n"
+        "    return False\n",
+        "u.py": TORCH + "from env import has\nwhere = 'cuda' if has() else 'cpu'\n"
+        f"if where == 'cuda':\n    {LACKS}\n",
+    },
+    "an element of a list": {
+        "env.py": "PLACES = ['cuda', 'cpu']\n",
+        "u.py": TORCH + "from env import PLACES\nx = torch.zeros(2, device=PLACES[0])\n"
+        "if PLACES[0] == 'cuda':  # joymigrate: ignore\n    print(x)\n",
+    },
     "in many files": {"env.py": PROBE, "z.py": TORCH + HOLDS + LACKS + "\n",
                       **{f"u{i}.py": TORCH + HOLDS + "torch.cuda.empty_cache()\n"
                          for i in range(45)}},

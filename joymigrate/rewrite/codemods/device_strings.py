@@ -22,7 +22,7 @@ from joymigrate.rewrite.device_places import (
     TABLE_KEY,
     annotation,
     compared_with,
-    conditions_of,
+    condition_of,
     find_asserted,
     is_member,
     mixed_precision,
@@ -217,9 +217,9 @@ def judge(module: Module, text: DeviceText) -> Iterator[Finding | Pending]:
     fixed = fix(module, text, rule, compare=COMPARED in kinds)
     yes = rewrite_sent(module, text, fixed, proven=False)
     module.doubts[doubt.line, doubt.column] = (frozenset(targets), text.kind, yes)
-    asked = frozenset(conditions_of(module, text.whole)) if text.kind == DEVICE else frozenset()
+    asked = condition_of(module, text.whole) if text.kind == DEVICE else None
     if outside or asked:
-        yield Pending(yes, doubt, frozenset(outside), text.kind, asked=asked)
+        yield Pending(yes, doubt, text.kind, asked)
         return
     yield doubt
 
@@ -335,7 +335,7 @@ def table_key(module: Module, text: DeviceText) -> Iterator[Finding | Pending]:
         return
     yes = fix(module, text, "JM111" if text.kind == DEVICE else text.rule, compare=True)
     module.doubts[doubt.line, doubt.column] = (frozenset(targets), text.kind, yes)
-    yield Pending(yes, doubt, frozenset(outside), text.kind) if outside else doubt
+    yield Pending(yes, doubt, text.kind) if outside else doubt
 
 
 def arrives(module: Module, text: DeviceText) -> bool:
@@ -458,10 +458,8 @@ def comparison(module: Module, text: DeviceText, other: ast.expr) -> Iterator[Fi
     )
     yes = matching(module, text, other)
     module.doubts[doubt.line, doubt.column] = (frozenset(keys), text.kind, yes)
-    waiting = Pending(
-        yes, doubt, frozenset(outside), text.kind, frozenset(flow.sources(keys) if keys else ())
-    )
-    if waiting.sources:
+    waiting = Pending(yes, doubt, text.kind)
+    if keys:
         module.watched.append(waiting)
     yield waiting if outside else doubt
 

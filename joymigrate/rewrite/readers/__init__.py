@@ -13,7 +13,7 @@ import functools
 import importlib
 import re
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Protocol, cast
 
 from joymigrate.model import Finding
@@ -68,12 +68,3 @@ def kind_of_head(head: bytes) -> str | None:
     if match is None:
         return None
     return "python" if match["program"].startswith(b"python") else "shell"
-
-
-def reader_for(path: str, head: bytes = b"") -> FileReader | None:
-    """The reader of this POSIX path; `head`, the file's first bytes, decides where no name does."""
-    pure = PurePosixPath(path)
-    kind = kind_of_name(pure.name, pure.parent.as_posix())
-    if kind is None and "." not in pure.name.lstrip("."):
-        kind = kind_of_head(head)
-    return readers().get(kind) if kind else None

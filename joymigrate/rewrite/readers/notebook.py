@@ -31,20 +31,21 @@ def read(source: SourceText, context: Context) -> list[Finding]:
 
 def look(
     source: SourceText, context: Context, project: Project | None, *helper: str | None
-) -> tuple[list[Finding], Module | None, list[Finding]]:
+) -> tuple[list[Finding], Module | None, list[Finding], dict[int, int]]:
     """Findings of one notebook of a project; its Python code as a module, with those findings
-    of it by their lines there.
+    of it by their lines there, and the first line of each cell there.
 
     `helper` is the statement that imports the generated helper, and why it can't be written.
     """
     joined = _cells.join(tree(source.text), source.text)
     if not prefilter(joined.plain, context):
-        return [], None, []
+        return [], None, [], {}
     broken, module, inside = of_python(source, joined, context, project, *helper)
     found = [*broken, *of_shell(source, joined, context)]
     if module is not None:
         found += place_findings(inside, source, joined, module.source.text)
-    return sorted(found, key=lambda f: (f.cell or 0, f.line, f.column)), module, inside
+    first = {cell.index: cell.first_line for cell in joined.cells}
+    return sorted(found, key=lambda f: (f.cell or 0, f.line, f.column)), module, inside, first
 
 
 def prefilter(text: str, context: Context) -> bool:
@@ -54,9 +55,9 @@ def prefilter(text: str, context: Context) -> bool:
     return prefilter.prefilter(text, context)
 
 
-def virtual(source: SourceText, text: str) -> SourceText:
+def virtual(path: str, text: str) -> SourceText:
     """The joined cells as a file of their own."""
-    return SourceText(source.path, text.encode("utf-8", "surrogatepass"), text)
+    return SourceText(path, text.encode("utf-8", "surrogatepass"), text)
 
 
 def of_python(
@@ -76,7 +77,7 @@ def of_python(
     text, broken = joined.python, []
     for _ in range(len(joined.cells) + 1):
         try:
-            module = Module.parse(virtual(source, text), context, project)
+            module = Module.parse(virtual(source.path, text), context, project)
         except Unreadable as error:
             cell = cell_at(joined, error.line)
             if cell is None:
@@ -129,7 +130,7 @@ def report_broken(
 
 def of_shell(source: SourceText, joined: NotebookText, context: Context) -> Iterator[Finding]:
     """Findings of lines with `!` and `%`, and of cells for another program."""
-    sites = Sites.of(virtual(source, joined.plain), context)
+    sites = Sites.of(virtual(source.path, joined.plain), context)
     sites.floor, sites.doubt = Tier.UNSAFE, "a command inside a notebook"
     for cell in joined.cells:
         if cell.magic:
@@ -197,7 +198,7 @@ def place_findings(
     def offset(at: int) -> int:
         return at if ascii_only else len(data[:at].decode("utf-8", "surrogatepass"))
 
-    starts = virtual(source, text).starts
+    starts = virtual(source.path, text).starts
     for finding in found:
         cell = cell_at(joined, finding.line)
         if cell is None:

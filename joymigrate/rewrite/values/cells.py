@@ -65,6 +65,7 @@ class CallSite:
     called: Cell
     given: tuple[tuple[str, Cell], ...]
     line: int
+    name: str = ""  # of what is called, where a package has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +91,18 @@ class Class:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A condition that code runs behind: the span of its test and the cells that it asks."""
+    """A condition that code runs behind: the span of its test and the cells that it asks.
+
+    `first:last` is the span of what runs behind it, `cell` holds its answer.
+    """
 
     start: int
     end: int
     line: int
     cells: tuple[Cell, ...]
+    first: int
+    last: int
+    cell: Cell | None
 
 
 @dataclass(slots=True)
@@ -120,6 +127,9 @@ class FileValues:
     outside: dict[Cell, str] = field(default_factory=dict)  # imported functions that place a value
     guards: list[tuple[Cell, Guard]] = field(default_factory=list)
     refusing: list[Guard] = field(default_factory=list)  # conditions that leave, as a device is not
+    conditions: dict[tuple[int, int], Guard] = field(default_factory=dict)  # by their span
+    asking: dict[Cell, list[Guard]] = field(default_factory=lambda: defaultdict(list))
+    questions: dict[Cell, str] = field(default_factory=dict)  # answers: what is asked
 
     def join(self, one: Cell | None, other: Cell | None, line: int, kind: str) -> None:
         """Say that `one` gets the value of `other`, or that both are compared."""

@@ -154,6 +154,7 @@ class Expressions:
         asked = self.field(held, node.attr)
         if held is not None and node.attr[:3] == "is_" and self.words.match(node.attr[3:]):
             flag = self.called_cell(node)
+            self.file.questions[self.fresh(node)] = node.attr
             self.file.join(self.field(held, DEVICE), flag, node.lineno, COMPARED)
             self.file.join(asked, self.fresh(node), node.lineno, "asked")
         return asked
@@ -230,19 +231,24 @@ class Expressions:
 
     def compare(self, node: ast.Compare) -> Cell:
         """A comparison: both sides are asked for one value."""
-        left = self.value(node.left)
+        left, cell = self.value(node.left), self.fresh(node)
         for op, right in zip(node.ops, node.comparators, strict=True):
             other = self.value(right)
+            for side in (left, other):
+                if side is not None and (side[0] == "text" or side in self.file.questions):
+                    self.file.questions[cell] = self.file.questions.get(side, "==")
             line = right.lineno
             if isinstance(op, (ast.Eq, ast.NotEq, ast.Is, ast.IsNot)):
                 self.file.join(left, other, line, COMPARED)
+            elif isinstance(op, (ast.Gt, ast.GtE, ast.Lt)):  # a number of devices
+                self.file.join(cell, left, line, "asked")
             elif isinstance(op, (ast.In, ast.NotIn)) and other is not None:
                 if left is not None and left[0] == "text" and not isinstance(right, WRITTEN):
                     self.file.join(left, other, line, COMPARED)
                 for key in ("[]", "{}"):
                     self.file.join(left, self.field(other, key), line, COMPARED)
             left = other
-        return self.fresh(node)
+        return cell
 
     def choice(self, node: ast.IfExp) -> Cell:
         """`a if test else b`: one of both; `x if x == "cpu" else b` is `b` or that text."""
@@ -250,10 +256,11 @@ class Expressions:
         test = node.test
         one = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)
         known = one and ast.unparse(node.body) == ast.unparse(test.left)  # type: ignore[attr-defined]
-        guard = self.guard_of(node.test)
-        for branch, held in ((node.body, not guard[1]), (node.orelse, guard[1])):
+        negated = is_denied(node.test)
+        guard = self.guard_of(node.test, *self.span(node.orelse if negated else node.body))
+        for branch, held in ((node.body, not negated), (node.orelse, negated)):
             if held:
-                self.guards.append(guard[0])
+                self.guards.append(guard)
             value = self.value(branch)
             if not (known and branch is node.body):
                 self.file.join(cell, value, node.lineno, "choice")
@@ -268,31 +275,35 @@ class Expressions:
         for number, part in enumerate(node.values):
             self.file.join(cell, self.value(part), node.lineno, "choice")
             if isinstance(node.op, ast.And) and number < len(node.values) - 1:
-                self.guards.append(self.guard_of(part)[0])
+                self.guards.append(self.guard_of(part, self.span(part)[1], cell[3]))
                 behind += 1
         del self.guards[len(self.guards) - behind :]
         return cell
 
-    def guard_of(self, test: ast.expr) -> tuple[Guard, bool]:
-        """A condition as a guard, and whether it is a negation."""
-        self.value(test)
+    def guard_of(self, test: ast.expr, first: int, last: int) -> Guard:
+        """A condition as the guard of what stands at `first:last`."""
+        answer = self.value(test)
         cells = []
         for node in ast.walk(test):
-            if isinstance(node, (ast.Name, ast.Attribute, ast.Call)):
+            if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)):
                 cell = self.peek(node)
                 if cell is not None:
                     cells.append(cell)
-        start, end = self.span(test)
-        negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
-        return Guard(start, end, test.lineno, tuple(cells)), negated
+        guard = Guard(*self.span(test), test.lineno, tuple(cells), first, last, answer)
+        self.file.conditions[guard.start, guard.end] = guard
+        for cell in guard.cells:
+            self.file.asking[cell].append(guard)
+        return guard
 
     def peek(self, node: ast.AST) -> Cell | None:
-        """The cell of a name, attribute or call that was read already."""
+        """The cell of a name, attribute, entry or call that was read already."""
         if isinstance(node, ast.Name):
             return self.variable(node.id)
-        if isinstance(node, ast.Attribute):
+        if isinstance(node, (ast.Attribute, ast.Subscript)):
             held = self.peek(node.value)
-            return ("field", held, node.attr) if held is not None and depth(held) < DEPTH else None
+            key = getattr(node, "attr", getattr(getattr(node, "slice", None), "value", None))
+            known = held is not None and key is not None and depth(held) < DEPTH
+            return ("field", held, str(key)) if known else None
         return ("value", self.path, *self.span(node)) if isinstance(node, ast.Call) else None
 
     def unary(self, node: ast.UnaryOp) -> Cell | None:
@@ -300,8 +311,18 @@ class Expressions:
         return self.value(node.operand)
 
     def passed(self, node: Any) -> Cell | None:
-        """`await x`, `*x`, `yield x`."""
+        """`await x`, `*x`."""
         return self.value(node.value)
+
+    def yielded(self, node: ast.Yield | ast.YieldFrom) -> Cell | None:
+        """`yield x`: an element of what the function gives; `yield from x`: all of them."""
+        held = self.value(node.value)
+        function = next((start for start, _, kind in self.scopes[::-1] if kind == "function"), 0)
+        given: Cell | None = ("return", self.path, function)
+        if isinstance(node, ast.Yield):
+            given = self.field(given, "[]")
+        self.file.join(given, held, node.lineno, "yielded")
+        return held
 
     def binary(self, node: ast.BinOp) -> Cell | None:
         """A text that is built: what it starts with."""
@@ -335,6 +356,9 @@ class Expressions:
                 self.value(part)
             return self.text_cell(node)
         last = getattr(func, "attr", getattr(func, "id", ""))
+        if last == "super" and isinstance(func, ast.Name) and not node.args:
+            owner = next((start for start, _, kind in self.scopes[::-1] if kind == "class"), None)
+            return ("super", self.path, owner) if owner is not None else None
         receiver = self.value(func.value) if isinstance(func, ast.Attribute) else None
         called = self.field(receiver, last) if receiver is not None else self.value(func)
         given: list[tuple[str, Cell]] = []
@@ -347,6 +371,8 @@ class Expressions:
         for word in node.keywords:
             held = self.value(word.value)
             nodes[word.arg or "**"] = word.value
+            if word.arg == "marks" and isinstance(word.value, ast.Call) and word.value.args:
+                self.guard_of(word.value.args[0], *self.span(node))  # `skipif` of one parameter
             if held is not None:
                 given.append((word.arg or "**", held))
         cell = self.fresh(node)
@@ -356,18 +382,23 @@ class Expressions:
             if dotted.startswith("torch.") and called is not None:  # it takes its arguments, too
                 for key, held in given:
                     self.file.given[held].append(
-                        (CallSite(cell, called, tuple(given), node.lineno), key)
+                        (CallSite(cell, called, tuple(given), node.lineno, dotted), key)
                     )
             same = self.transfer(rule, terms, nodes, cell, receiver, node.lineno)
             if same is not None:
                 return same
+        if dotted == "dict":
+            for key, held in given:
+                self.file.join(self.field(cell, key), held, node.lineno, "entry")
         if last == "add_argument" and receiver is not None:
             self.option(node, dict(given))
         if last.startswith("assert") and len(node.args) > 1:
             terms = dict(given)
             self.file.join(terms.get("0"), terms.get("1"), node.lineno, COMPARED)
+        if last in QUESTIONS or last.endswith("_available"):
+            self.file.questions[cell] = dotted or last
         if called is not None and last:
-            made = CallSite(cell, called, tuple(given), node.lineno)
+            made = CallSite(cell, called, tuple(given), node.lineno, dotted)
             self.file.calls[last].append(made)
             self.file.made[cell] = made
             for key, held in given:
@@ -500,6 +531,12 @@ def is_split(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and name in ("split", "rsplit", "partition", "rpartition")
 
 
+def is_denied(test: ast.expr) -> bool:
+    """Whether a condition is a negation."""
+    return isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+
+
+QUESTIONS = ("is_available", "device_count")
 MOVES = re.compile(r"(?:^|_)(?:to|move|put|copy|send|transfer|convert)_")
 DEVICE = "device"  # the attribute of a tensor, and that of a module as far as it has one
 WRITTEN = (ast.List, ast.Tuple, ast.Set, ast.Dict)
@@ -523,8 +560,8 @@ METHOD: dict[type, Any] = {
     ast.UnaryOp: Expressions.unary,
     ast.Await: Expressions.passed,
     ast.Starred: Expressions.passed,
-    ast.Yield: Expressions.passed,
-    ast.YieldFrom: Expressions.passed,
+    ast.Yield: Expressions.yielded,
+    ast.YieldFrom: Expressions.yielded,
     ast.BinOp: Expressions.binary,
     ast.NamedExpr: Expressions.walrus,
     ast.Lambda: Expressions.lambda_,

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from joymigrate.rewrite.cross_file import stands_alone
+from joymigrate.model import Finding
 from joymigrate.rewrite.module_index import ModuleIndex
-from joymigrate.rewrite.source import SourceText
+from joymigrate.rewrite.source import SourceText, module_name, stands_alone
 from joymigrate.rewrite.values.cells import (
     COMES,
     COMPARED,
@@ -32,15 +32,17 @@ from joymigrate.rewrite.values.settings_files import is_settings, read_settings
 SETTINGS = re.compile(r"(?i)(?:^|_)(?:args?|arguments?|opts?|options?|cfg|conf|config|"
                       r"configuration|hparams|params|settings|flags|namespace)(?:$|_)")  # fmt: skip
 PARSES = re.compile(r"\bparse_(?:known_)?args\(")
-# Attributes that mean something else in every class: not followed where the class is unknown.
 NEAR = 80  # cells that are looked at to find the class of an object or what is called
+FEW = 12  # files with a name that are read wherever they import it from
 FILES = 40  # files that one name may lead to; more say that it means many things
+IMPORTING = 400  # files that import one name, which says what it means
 LOCAL = ("name", "return", "function", "class", "object", "attribute")
 
 
 @dataclass(slots=True)
 class ValueGraph:
-    """The values of a project. `texts` are its Python and settings files, `load` reads one.
+    """The values of a project. `texts` are its Python and settings files and the code of its
+    notebooks, of which `cells` tells the line of each cell; `load` reads one.
 
     `settings` are the values of settings files: key to cells with lines.
     """
@@ -49,6 +51,9 @@ class ValueGraph:
     tree: ModuleIndex
     words: re.Pattern[str]
     load: Callable[[str], SourceText | None]
+    cells: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    common: frozenset[str] = frozenset()  # attributes that mean something else in every class
+    device: str = ""  # the origin's
     settings: Mapping[str, list[Edge]] = field(default_factory=dict)
     allowance: int = sys.maxsize  # files that may still be read; what lies beyond is not known
     _files: dict[str, FileValues | None] = field(default_factory=dict)
@@ -60,6 +65,7 @@ class ValueGraph:
     _options: dict[str, list[tuple[Cell, Edge]]] = field(default_factory=dict)
     _defining: dict[str, set[str]] = field(default_factory=dict)
     _below_of: dict[str, set[str]] = field(default_factory=dict)
+    _owners: dict[str, Cell | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         found: dict[str, list[Edge]] = defaultdict(list)
@@ -68,6 +74,11 @@ class ValueGraph:
             for key, edges in values.settings.items() if values is not None else ():
                 found[key.partition(":")[2]] += edges
         self.settings = found
+
+    def line(self, finding: Finding) -> int:
+        """The line of a finding in the text of its file."""
+        first = self.cells.get(finding.path, {}).get(finding.cell or 0, 1)
+        return finding.line + first - 1
 
     def file(self, path: str) -> FileValues | None:
         """The cells of a file; None where it is none of ours or can't be read."""
@@ -195,15 +206,21 @@ class ValueGraph:
 
     def _users(self, path: str, name: str) -> list[str]:
         """Files that may import a name of a module."""
-        stem = path.rpartition("/")[2].removesuffix(".py")
-        if stem == "__init__":
-            stem = path.rpartition("/")[0].rpartition("/")[2]
+        found = [other for other in self.naming(name) if other != path]
+        if len(found) <= FEW:  # by other names of the module as well
+            return found + [p for p in self.starring(path) if p not in found]
         found = []
+        stem = module_name(path)
         for other in self.naming(stem):
             text = self.texts[other]
             if other != path and (name in text or "import *" in text):
                 found.append(other)
-        return found if len(found) <= FILES else []
+        return found if len(found) <= IMPORTING else []
+
+    def starring(self, path: str) -> list[str]:
+        """Files that import all names of a module."""
+        naming = (other for other in self.naming(module_name(path)) if other != path)
+        return [other for other in naming if "import *" in self.texts[other]]
 
     def naming(self, word: str, sign: str = "") -> list[str]:
         """Files whose text holds a word, with `sign` behind it."""
@@ -317,9 +334,10 @@ class ValueGraph:
         elif known.name in ("__call__", "forward") and known.owner is not None:
             return
         found = {(path, "__init__") for path in inside}  # `super().__init__(…)`
+        most = IMPORTING if known.owner is None else FILES
         for name in names:
             files = self.naming(name, "(")
-            found |= {(p, name) for p in (files if len(files) <= FILES else [function[1]])}
+            found |= {(p, name) for p in (files if len(files) <= most else [function[1]])}
         for path, name in sorted(found):
             values = self.file(path)
             for call in values.calls.get(name, ()) if values is not None else ():
@@ -357,9 +375,8 @@ class ValueGraph:
         if not name:
             return
         derived = re.compile(rf"class\s+\w+\([^)]*\b{re.escape(name)}\b")
-        for path in self.naming(name):
-            if not derived.search(self.texts[path]):
-                continue
+        files = [path for path in self.naming(name) if derived.search(self.texts[path])]
+        for path in files if len(files) <= FILES else ():
             values = self.file(path)
             for scope, each in values.classes.items() if values is not None else ():
                 heir = ("class", path, scope)
@@ -386,8 +403,34 @@ class ValueGraph:
         for other in files if len(files) <= FILES else [path]:
             values = self.file(other)
             for read_ in values.fields.get(name, ()) if values is not None else ():
-                if owners & self.called(read_[1]):
+                known = self.called(read_[1])
+                if owners & known or (not known and self.only_owner(name) == own):
                     yield Edge(read_, 1, "read")
+
+    def only_owner(self, name: str) -> Cell | None:
+        """The one class with an attribute or method of a name in the files that name the origin's
+        device; else None. An object of which nothing is known is one of it, if it has that.
+        """
+        if name not in self._owners:
+            self._owners[name] = None
+            found = set(self._find_owners(name) if name not in self.common else ())
+            self._note(self._owners, name)
+            self._owners[name] = found.pop() if len(found) == 1 else None
+        return self._owners[name]
+
+    def _find_owners(self, name: str) -> Iterator[Cell]:
+        signs = [f"def {name}(", f".{name} = ", f".{name}: ", f"    {name} = ", f"    {name}: "]
+        naming = (path for path in self.naming(name) if self.device in self.texts[path])
+        files = [path for path in naming if any(sign in self.texts[path] for sign in signs)]
+        for path in files if len(files) == 1 else ():
+            values = self.file(path)
+            for scope, each in values.classes.items() if values is not None else ():
+                if name in each.names:
+                    yield ("class", path, scope)
+            for stored in values.fields.get(name, ()) if values is not None else ():
+                if any(e.flow == COMES for e in values.edges.get(stored, ())):  # type: ignore[union-attr]
+                    owners = (c for c in self.called(stored[1]) if c[0] in ("class", "object"))
+                    yield from (("class", *each[1:]) for each in owners)
 
     def _defines(self, cell: Cell) -> bool:
         """Whether the body of a class itself gives an attribute its value."""
@@ -407,8 +450,28 @@ class ValueGraph:
         for owner in owners:
             if owner[0] in ("object", "class"):
                 yield Edge(("attribute", owner[1], owner[2], name), 1, "read")
+            elif owner[0] == "module" and owner != base:  # `settings.PLACE = …`
+                yield Edge(("name", owner[1], 0, name), 1, "read")
+        home = self.file(home_of(base))
+        if home is None:
+            return
+        if base[0] == "super":
+            for each in self._bases(("class", *base[1:])):
+                yield Edge(("attribute", each[1], each[2], name), 1, "inherited")
+            return
+        if way == GOES:
+            for call, key in home.given.get(base, ()):
+                yield from self._argument(call, name) if key == "**" else ()
+        if way == COMES and name.isdigit() and cell not in home.edges:
+            yield Edge(("field", base, "[]"), 1, "read")
+        elif way == GOES and name == "[]":
+            numbered = (c for key, cells in home.fields.items() if key.isdigit() for c in cells)
+            yield from (Edge(c, 1, "read") for c in numbered if c[1] == base)
         if base[0] in ("object", "class"):
             return
+        owner_ = self.only_owner(name) if not self.called(base) else None
+        if owner_ is not None:
+            yield Edge(("attribute", *owner_[1:], name), 1, "read")
         if base[0] == "module":
             yield Edge(("name", base[1], 0, name), 1, "read")
         elif name.isidentifier() and self._is_settings(base) and self._known_setting(name):
@@ -437,8 +500,10 @@ class ValueGraph:
         if name not in self._options:
             self._options[name] = found = []
             flags = {name, name.replace("_", "-")}
+            told = [f"{flag}{mark}" for flag in flags for mark in "\"'"]  # `"--place"`
             for path in {p for flag in flags for p in self.naming(flag)}:
-                if "add_argument" not in self.texts[path] and "environ" not in self.texts[path]:
+                text = self.texts[path]
+                if "add_argument" not in text or not any(each in text for each in told):
                     continue
                 values = self.file(path)
                 if values is not None:

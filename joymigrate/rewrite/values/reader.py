@@ -8,8 +8,16 @@ import warnings
 from typing import Any
 
 from joymigrate.rewrite.source import SourceText
-from joymigrate.rewrite.values.cells import COMPARED, Cell, Class, FileValues, Function, find_names
-from joymigrate.rewrite.values.expressions import Expressions
+from joymigrate.rewrite.values.cells import (
+    COMPARED,
+    CallSite,
+    Cell,
+    Class,
+    FileValues,
+    Function,
+    find_names,
+)
+from joymigrate.rewrite.values.expressions import Expressions, is_denied, is_split
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
@@ -53,6 +61,7 @@ class StatementReader(Expressions):
         names = find_names(body, set(), imports)
         for node in imports:
             self.note_import(node)
+            names -= {each.asname or each.name for each in node.names}  # type: ignore[attr-defined]
         if ":=" in self.source.text:
             names |= {n.target.id for part in body for n in ast.walk(part)
                       if isinstance(n, ast.NamedExpr)}  # fmt: skip
@@ -89,10 +98,11 @@ class StatementReader(Expressions):
     def block(self, body: list[ast.stmt]) -> None:
         """Statements one after the other; an early exit guards what follows it."""
         opened = 0
+        end = self.span(body[-1])[1] if body else 0
         for node in body:
             before, chain = self.statement, self.chain
             self.statement = node.lineno
-            guard = self.one(node)
+            guard = self.one(node, end)
             if guard is not None:
                 self.guards.append(guard)
                 opened += 1
@@ -100,18 +110,19 @@ class StatementReader(Expressions):
         if opened:
             del self.guards[len(self.guards) - opened :]
 
-    def one(self, node: ast.stmt) -> Any:
-        """One statement; the guard that it puts before what follows, if any."""
+    def one(self, node: ast.stmt, end: int) -> Any:
+        """One statement; the guard that it puts before what follows up to `end`, if any."""
         if isinstance(node, FUNCTIONS):
             self.function(node)
         elif isinstance(node, ast.ClassDef):
             self.klass(node)
         elif isinstance(node, (ast.If, ast.While)):
-            return self.branch(node)
+            return self.branch(node, end)
         elif isinstance(node, ast.Assign):
             held = self.value(node.value)
             for target in node.targets:
-                self.assign(target, held, node.lineno)
+                whole = is_split(node.value) and isinstance(target, (ast.Tuple, ast.List))
+                self.assign(target.elts[0] if whole else target, held, node.lineno)  # type: ignore[attr-defined]
         elif isinstance(node, ast.AnnAssign):
             if node.value is not None:
                 self.assign(node.target, self.value(node.value), node.lineno)
@@ -120,7 +131,10 @@ class StatementReader(Expressions):
         elif isinstance(node, ast.Return):
             held = self.value(node.value)
             if self.here:
-                self.file.join(("return", self.path, self.here[-1]), held, node.lineno, "returned")
+                result = ("return", self.path, self.here[-1])
+                self.file.join(result, held, node.lineno, "returned")
+                if isinstance(getattr(node.value, "value", None), bool):
+                    self.decide(result, node.lineno)
         elif isinstance(node, (ast.For, ast.AsyncFor)):
             held = self.value(node.iter)
             self.assign(node.target, self.field(held, "[]"), node.lineno)
@@ -137,7 +151,7 @@ class StatementReader(Expressions):
         elif isinstance(node, ast.Match):
             self.match(node)
         elif isinstance(node, ast.Assert):
-            guard = self.guard_of(node.test)[0]
+            guard = self.guard_of(node.test, self.span(node)[1], end)
             self.file.refusing.append(guard)
             return guard
         elif isinstance(node, ast.Expr):
@@ -149,11 +163,21 @@ class StatementReader(Expressions):
                 self.value(child)
         return None
 
-    def branch(self, node: ast.If | ast.While) -> Any:
+    def decide(self, cell: Cell, line: int) -> None:
+        """Say that a yes or no is the answer of the conditions that it stands behind."""
+        for guard in self.guards:
+            self.file.join(cell, guard.cell, line, "decided")
+
+    def branch(self, node: ast.If | ast.While, end: int) -> Any:
         """`if`: its test guards the body, or what follows where the body leaves."""
         if not self.chain:
             self.chain = self.span(node)[0] + 1
-        guard, negated = self.guard_of(node.test)
+        negated = is_denied(node.test)
+        after = negated and not node.orelse and leaves(node.body[-1])
+        behind = node.orelse or node.body if negated else node.body
+        last = end if after else self.span(behind[-1])[1]
+        first = self.span(node)[1] if after else self.span(behind[0])[0]
+        guard = self.guard_of(node.test, first, last)
         if leaves(node.body[-1] if negated else node.orelse[-1] if node.orelse else node.test):
             self.file.refusing.append(guard)
         if not negated:
@@ -170,7 +194,7 @@ class StatementReader(Expressions):
         self.chain = chain
         if negated:
             self.guards.pop()
-        return guard if negated and not node.orelse and leaves(node.body[-1]) else None
+        return guard if after else None
 
     def tried(self, node: Any) -> None:
         """`try` and all of its parts."""
@@ -223,6 +247,14 @@ class StatementReader(Expressions):
             if default is not None:
                 parameter = ("name", self.path, scope, arg.arg)
                 self.file.join(parameter, self.value(default), arg.lineno, "default")
+        for arg in (*plain, *args.kwonlyargs):
+            if isinstance(arg.annotation, (ast.Name, ast.Attribute)):  # an object of the class
+                made = self.fresh(arg.annotation)
+                called = self.value(arg.annotation)
+                if called is not None:
+                    self.file.made[made] = CallSite(made, called, (), arg.lineno)
+                    parameter = ("name", self.path, scope, arg.arg)
+                    self.file.join(parameter, made, arg.lineno, "annotated")
         for mark in marks:
             self.value(mark)
         if owner is not None and plain and "staticmethod" not in kinds:

@@ -23,8 +23,10 @@ def found(
 ) -> list[Finding]:
     """Findings of one file. `path` decides on the reader."""
     data = text.encode() if isinstance(text, str) else text
-    reader = readers.reader_for(path, data[:80])
-    assert reader is not None, f"no reader for {path}"
+    folder, _, name = path.rpartition("/")
+    kind = readers.kind_of_name(name, folder) or readers.kind_of_head(data[:80])
+    assert kind is not None, f"no reader for {path}"
+    reader = readers.readers()[kind]
     source = decode(path, data, python=False)
     return list(reader.read(source, context_of(to, origin, style)))
 
