@@ -38,6 +38,12 @@ Site = tuple[str, int, int]  # file, line and column of a finding
 Way = tuple[tuple[str, int, str], ...]  # lines that a value goes through: file, line, and how
 IGNORED = re.compile(r"joymigrate:\s*ignore")
 QUESTION = re.compile(r"\bget_device_(?:capability|name|properties)\s*\(")  # of the card
+# Lines that set switches of the origin's libraries, or that people read.
+HARMLESS = re.compile(
+    r"(?:[ \t]*(?:(?:torch\.backends\.|cudnn\.)[\w.]+[ \t]*=[^=\n][^\n]*"
+    r"|(?:print|warnings\.warn|log(?:ger|ging)?\.\w+)\([^\n]*\)|pass|#[^\n]*)?(?:\n|$))+"
+)
+ORIGINS = re.compile(rf"{QUESTION.pattern}|torch\.backends\.|\bcudnn\.")
 FLAG = re.compile(r"is_\w+$")  # `is_cuda` of `x.is_cuda`
 SILENT = ("read", "inherited")  # edges that no line of their own says
 PLACED = (Tier.SAFE, Tier.UNSAFE)
@@ -257,9 +263,9 @@ class Solver:
         reason = Text(GUARDS, text=place.text, path=path, line=place.line)
         why = TierDecision(Tier.REPORT, reason, ((path, place.line, "stands behind"),))
         guard = home.conditions.get((place.start, place.end)) if home is not None else None
-        if guard is not None:
+        if guard is not None and not may_be_off(self.graph.texts[path], guard):
             yield from self.close(path, guard, why)
-        elif home is not None:
+        elif guard is None and home is not None:
             yield from self.answer(path, place.start, place.start + 1, why)
 
     def close(self, path: str, guard: Guard, why: TierDecision) -> Iterator[Cell]:
@@ -396,19 +402,32 @@ def asked_beside(graph: ValueGraph, cell: Cell) -> Iterator[Cell]:
     return (edge.cell for edge in beside if edge.cell[0] == "text" and edge.cell != cell)
 
 
-def is_turned_off(text: str, place: TextPlace) -> bool:
-    """Whether a text is compared in one line with a question for the card that has no answer on
-    the target: `device.type == "cuda" and torch.cuda.get_device_capability() >= (8, 0)`.
+def is_turned_off(graph: ValueGraph, cell: Cell, place: TextPlace) -> bool:
+    """Whether what a text decides may be off on the target: it is no fact about the value.
 
-    Such a line is off on the target, which the report says; it is no fact about the value.
+    Compared in one line with a question for the card that has no answer there:
+    `device.type == "cuda" and torch.cuda.get_device_capability() >= (8, 0)`, or before lines that
+    do no more than set numeric switches of the origin's libraries and tell people something.
     """
-    return bool(QUESTION.search(line_around(text, place)))
+    text, home = graph.texts[cell[1]], graph.file(cell[1])
+    if QUESTION.search(line_around(text, place)):
+        return True
+    guards = home.conditions.values() if home is not None else ()
+    asking = [each for each in guards if each.start <= place.start < each.end]
+    chosen = IGNORED.search(line_around(text, place))
+    return bool(asking) and not chosen and all(may_be_off(text, each) for each in asking)
+
+
+def may_be_off(text: str, guard: Guard) -> bool:
+    """Whether what runs behind a condition of a file's text is nothing without the origin."""
+    behind = text[guard.first : guard.last]
+    return bool(ORIGINS.search(behind) and HARMLESS.fullmatch(behind))
 
 
 def is_fact(graph: ValueGraph, cell: Cell) -> bool:
     """Whether a text that stays tells anything about its value."""
     home, place = graph.file(cell[1]), place_of(graph, cell)
-    if home is None or place is None or is_turned_off(graph.texts[cell[1]], place):
+    if home is None or place is None or is_turned_off(graph, cell, place):
         return False
     dotted = home.outside.get(cell, "")
     names = {dotted, dotted.partition(".")[0]} - {""}

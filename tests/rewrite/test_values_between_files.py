@@ -85,7 +85,7 @@ def write_safely(folder: Path, files: dict[str, str]) -> dict[str, str]:
         (folder / name).write_text(text)
     found = scan([folder], chip=chips.target(None), origin=chips.origin(), jobs=1)
     written = patches(device_tests.include(found), unsafe=False)
-    return {**files, **{one.path.name: one.after.decode() for one in written}}
+    return {**files, **{one.path.name: (one.after or b"").decode() for one in written}}
 
 
 @pytest.mark.parametrize("name", HELD)
@@ -103,6 +103,25 @@ PARSER = (
     "import argparse\nimport torch\nparser = argparse.ArgumentParser()\n"
     "parser.add_argument('--device', default='{}', type=str)\nargs = parser.parse_args()\n"
 )
+
+
+@pytest.mark.parametrize(
+    "behind", ["torch.backends.cudnn.benchmark = True", "print(torch.cuda.get_device_capability())"]
+)
+def test_a_comparison_before_what_may_be_off_holds_no_value(tmp_path: Path, behind: str) -> None:
+    """`cudnn` and a printed capability mean nothing on the target; the default device does."""
+    chosen = "torch.device('cuda' if torch.cuda.is_available() else 'cpu')"
+    made = write_safely(
+        tmp_path,
+        {
+            "train.py": f"import argparse\nimport torch\np = argparse.ArgumentParser()\n"
+            f"p.add_argument('--device', default={chosen})\nargs = p.parse_args()\n"
+            f"if args.device.type == 'cuda':\n    {behind}\n"
+            "model = torch.nn.Linear(2, 2).to(args.device)\n",
+        },
+    )
+    assert "torch.device('npu' if torch.npu.is_available() else 'cpu')" in made["train.py"]
+    assert f"if args.device.type == 'cuda':\n    {behind}\n" in made["train.py"]
 
 
 def test_an_option_of_one_program_is_none_of_another(tmp_path: Path) -> None:
@@ -203,7 +222,7 @@ def test_the_agnostic_style_translates_a_configured_device_where_torch_is_given_
         style=Style.AGNOSTIC,
         jobs=1,
     )
-    made = {one.path.name: one.after.decode() for one in patches(found)}
+    made = {one.path.name: (one.after or b"").decode() for one in patches(found)}
     assert made["train.py"].count("jm.device(where)") == 2
     assert "jm.device(cfg['device'])" in made["train.py"]
     assert "if where == 'cuda':" in made["train.py"]
