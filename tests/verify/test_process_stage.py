@@ -15,6 +15,7 @@ import pytest
 
 from joymigrate.verify.align import NameMap
 from joymigrate.verify.bundle import Bundle, Rank, open_bundle
+from joymigrate.verify.bundle.write import OUTPUTS
 from joymigrate.verify.compare import compare
 from joymigrate.verify.model import Outcome, RecordStatus, Verdict
 from joymigrate.verify.tolerance import Tolerance
@@ -162,6 +163,19 @@ def test_what_a_lost_process_would_have_had_is_no_other_data(folder: Path) -> No
         assert found.covered["processes"] == {"compared": 1, "of": 2}
     whole = compare(base, target, Tolerance.of(None))
     assert whole.verdict is Outcome.PASS, whole.reason
+
+
+def test_files_that_a_lost_process_may_write_are_left_out(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "b.jmb", tmp_path / "b.jmb")
+    base, target = two(tmp_path / "b.jmb", folder / "b.jmb"), open_bundle(folder / "p.jmb")
+    written = {"files": {"log.txt": {"kind": "text", "lines": ["score 0.5"]}}}
+    (tmp_path / "b.jmb" / OUTPUTS).write_text(json.dumps(written))
+    base.manifest = {**base.manifest, "files": {**base.manifest["files"], OUTPUTS: {}}}
+    for rank in (*base.ranks, *target.ranks):
+        rank.manifest = {**rank.manifest, "world": 2}
+    found = compare(base, target, Tolerance.of(None))
+    assert found.verdict is Outcome.INCONCLUSIVE, found.first_divergence
+    assert any(item["what"] == "files" for item in found.uncovered)
 
 
 def halve(*sides: list[Rank]) -> None:
