@@ -454,15 +454,19 @@ class StepTape:
         made = self.tape.rerun(list(slots.values()), {}, gradients=gradients)
         entry["constants"], entry["read"] = constants_in(entries), list(self.tape.numbers)
         entry["externals"] = [self.stored(external) for external in outside]
+        places = {external.slot.number: place for place, external in enumerate(outside)}
         for name, value in zip(slots, made.values, strict=True):
             entry["sinks"][name] = summary(value)
             if name in actual:
                 entry["sinks"][name]["native"] = apart(summary(actual[name]), summary(value))
                 entry["sinks"][name]["dtype"] = str(actual[name].dtype).removeprefix("torch.")
         for name, gradient in made.gradients.items():
-            label = f"gradient at {name.rpartition('@')[0]}"
+            role, _, slot = name.rpartition("@")
             if gradient is not None:
-                entry["sinks"][unique(label, entry["sinks"])] = summary(gradient)
+                label = unique(f"gradient at {role}", entry["sinks"])
+                entry["sinks"][label] = summary(gradient)
+                if int(slot) in places:
+                    entry["externals"][places[int(slot)]]["gradient"] = label
 
     def stored(self, external: External) -> dict[str, Any]:
         """One tensor that an event is made from; its content when it fits."""
@@ -509,7 +513,7 @@ class StepTape:
             slots = {name: slots[mine] for name, mine in there.items()}
             entry["lines"] = {name: entry["lines"][mine] for name, mine in there.items()}
         returned = {n: theirs["returned"][n] for n in slots if n in theirs.get("returned", ())}
-        values, entry["given"] = match_externals(
+        values, entry["given"], taken = match_externals(
             self.recorder.replay_session.baseline,
             outside,
             theirs.get("externals", []),
@@ -535,8 +539,13 @@ class StepTape:
                 rows[name] = {"returned": self.from_returned(returned[name], actual[name])}
             else:
                 rows[name] = self.row(theirs["sinks"].get(name), summary(value))
+        labels = {slot: item["gradient"] for slot, item in taken.items() if "gradient" in item}
         for name, gradient in made.gradients.items():
-            label = unique(f"gradient at {name.rpartition('@')[0]}", rows)
+            role, _, slot = name.rpartition("@")
+            label = labels.get(int(slot))
+            if label is None:
+                held = {**rows, **dict.fromkeys(labels.values())}
+                label = unique(f"gradient at {role}", held)
             if gradient is not None:
                 rows[label] = self.row(theirs["sinks"].get(label), summary(gradient))
         if actual:

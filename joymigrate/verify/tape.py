@@ -500,8 +500,8 @@ class Tape(TorchFunctionMode):
     # -- running again ---------------------------------------------------------------------------
 
     def needed(self, sinks: Sequence[TapeSlot]) -> tuple[list[TapeEntry], list[External], bool]:
-        """The entries and externals that some values come from, in order, and whether a plain
-        number was read from one of them on the way."""
+        """The entries and externals that some values come from, in the order in which they are
+        used, and whether a plain number was read from one of them on the way."""
         groups = {self.groups[slot.number] for slot in sinks}
         used = {slot.number for slot in sinks}
         wanted = []
@@ -519,8 +519,13 @@ class Tape(TorchFunctionMode):
                 groups |= entry.reads | entry.writes
                 groups.discard(entry.fills)
         groups |= {group for entry in wanted for group in entry.reads | entry.writes}
+        wanted.reverse()
+        # What only one side looks at before (a stand-in, a vendor's wrapper) moves nothing.
+        uses = [slot.number for entry in wanted for slot in slots_in((entry.args, entry.kwargs))]
+        place = {number: at for at, number in reversed([*enumerate(uses)])}
         outside = [e for e in self.externals.values() if e.slot.number in used]
-        return wanted[::-1], outside, bool(groups & self.untraced)
+        outside.sort(key=lambda e: place.get(e.slot.number, len(uses)))
+        return wanted, outside, bool(groups & self.untraced)
 
     def replaced(self, entries: Sequence[TapeEntry]) -> set[int]:
         """Slots of what these entries overwrite before they read it: weights of a new model, say,

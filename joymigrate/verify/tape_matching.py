@@ -19,17 +19,20 @@ def match_externals(
     stored: list[dict[str, Any]],
     tables: Tables,
     states: Mapping[int, int],
-) -> tuple[dict[int, torch.Tensor], list[dict[str, Any]]]:
-    """The baseline's values for externals: by role, then equal ones, then in their order. `states`
-    are those of the generators that the target's were drawn from."""
+) -> tuple[dict[int, torch.Tensor], list[dict[str, Any]], dict[int, dict[str, Any]]]:
+    """The baseline's values for externals: by role, then equal ones, then in their order; facts of
+    each; and which of the baseline's each slot took. `states` are those of the generators that the
+    target's were drawn from."""
     tensors = session.load()
     free = list(stored)
     roots = {str(root["name"]) for root in session.program.get("roots", [])}
     values: dict[int, torch.Tensor] = {}
+    taken: dict[int, dict[str, Any]] = {}
     facts = []
 
     def take(external: External, item: dict[str, Any], mine: torch.Tensor | None) -> None:
         free.remove(item)
+        taken[external.slot.number] = item
         theirs = tensors.get(item["content"] or "")
         fact: dict[str, Any] = {"role": external.role, "dtype": item["dtype"]}
         fact["number"] = next(n for n, one in enumerate(stored) if one is item)
@@ -111,7 +114,7 @@ def match_externals(
             take(external, item, mine)
         else:
             facts.append({"role": external.role, "alone": True})
-    return values, facts
+    return values, facts, taken
 
 
 def is_floating(dtype: str) -> bool:
