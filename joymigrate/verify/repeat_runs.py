@@ -184,13 +184,21 @@ def of_event(event: Mapping[str, Any], twin: Mapping[str, Any]) -> dict[str, lis
         made["given"] = [
             number
             for number, (mine, other) in enumerate(zip(*sides, strict=True))
-            if mine["role"].partition(":")[0] in ROLES and mine["content"] != other["content"]
+            if is_given_anew(mine, other)
         ]
     numbers = [one.get("constants", ()) for one in (event, twin)]
     if len(numbers[0]) == len(numbers[1]):
         pairs = enumerate(zip(*numbers, strict=True))
         made["constants"] = [n for n, (mine, other) in pairs if not same_value(mine, other, ANEW)]
     return {key: value for key, value in made.items() if value}
+
+
+def is_given_anew(mine: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether a value that an event is made from is another one in a second run, and not the same
+    but for rounding: a tensor that is made of a measured time is."""
+    if "norm" in mine and "norm" in other:
+        return not same_value(mine["norm"], other["norm"], ANEW)
+    return mine["role"].partition(":")[0] in ROLES and mine["content"] != other["content"]
 
 
 def keep(bundle: Bundle, others: Sequence[Bundle], until: int | None = None) -> None:

@@ -483,9 +483,11 @@ class StepTape:
         elif not known and content is not None:
             session.left -= size
             self.fresh[content] = value.clone()
+        made = external.role.startswith("made:") and value.is_floating_point()
         return {
             "role": external.role,
             "content": content,
+            **({"norm": float(value.double().norm())} if made else {}),
             "dtype": str(value.dtype).removeprefix("torch."),
             "shape": list(value.shape),
             "device": external.tensor.device.type,

@@ -200,3 +200,24 @@ def test_activations_that_are_computed_again_are_on_the_same_card(tmp_path: Path
 def test_a_machine_whose_cards_are_hidden_has_stand_ins(value: str, kept: bool) -> None:
     given = DoorSettings().environment({"CUDA_VISIBLE_DEVICES": value})
     assert ("CUDA_VISIBLE_DEVICES" in given) is kept
+
+
+def test_what_a_stand_in_computes_is_no_call_of_the_program(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import torch, torch.distributed as dist\n"
+        "from torch.overrides import TorchFunctionMode\n"
+        "class Seen(TorchFunctionMode):\n"
+        "    def __torch_function__(self, func, types, args=(), kwargs=None):\n"
+        "        names.append(func.__name__)\n"
+        "        return func(*args, **(kwargs or {}))\n"
+        "names = []\n"
+        "dist.init_process_group('nccl', init_method='file://' + __file__ + '.store',\n"
+        "                        rank=0, world_size=1)\n"
+        "value = torch.ones(2, device='cuda')\n"
+        "with Seen():\n"
+        "    dist.all_reduce(value, op=dist.ReduceOp.AVG)\n"
+        "print(value.tolist(), 'div_' in names)\n"
+        "dist.destroy_process_group()\n"
+    )
+    done = baseline(tmp_path, "python", "program.py")
+    assert done.stdout.splitlines() == ["[1.0, 1.0] False"], done.stderr
