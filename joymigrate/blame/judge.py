@@ -105,7 +105,7 @@ def environment(evidence: StopEvidence) -> Reason | None:
         return FrameOwner.ENVIRONMENT, how, Text(signs.KILLED)
     chain: Iterable[Raised] = evidence.chain or (Raised("", evidence.last),)
     for one in chain:
-        found = signs.lacking(one, evidence.versions, evidence.vendor.imports)
+        found = signs.lacking(one, evidence.versions, evidence.vendor.imports, evidence.own)
         if found is not None:
             if signs.is_ours_missing(one):
                 continue

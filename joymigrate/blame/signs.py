@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from types import MappingProxyType
 
@@ -117,6 +117,8 @@ PACKAGE_KNOWN = "{module} is not installed in this environment"
 PACKAGE_DO = "install {module}; `joymigrate scan .` says what stands in for packages of CUDA"
 OTHER_HERE = "{module} is not installed in this environment, and has another on this chip"
 OTHER_HERE_DO = "in its place {to}: {note}"
+OWN_KNOWN = "{module} lies in the folder where the program is started, and Python looks elsewhere"
+OWN_DO = "put the folder on Python's path: `env PYTHONPATH=.` in front of the command"
 PART_KNOWN = "{package} {version}, which is installed, has no {module}"
 PART_DO = "install the release of {package} that the program was written for, or change the import"
 LIBRARY_KNOWN = "a compiled package looks for a library of CUDA"
@@ -200,14 +202,18 @@ def lacking(
     one: Raised,
     versions: Mapping[str, str],
     imports: Mapping[str, NameAdvice] = MappingProxyType({}),
+    own: Collection[str] = (),
 ) -> tuple[Text, Text] | None:
     """What the environment lacks by an exception's own words, and what to do; `versions` are those
-    of the packages in it, `imports` what stands in for packages of the origin."""
+    of the packages in it, `imports` what stands in for packages of the origin, `own` modules in
+    the folder where the program is started."""
     if one.name in ("ModuleNotFoundError", "ImportError", "OSError"):
         module = MISSING_MODULE.search(one.message)
         if module:
             name = module[1]
             package, _, part = name.partition(".")
+            if name in own:
+                return Text(OWN_KNOWN, module=name), Text(OWN_DO)
             if part and (version := versions.get(package)):
                 known = Text(PART_KNOWN, package=package, version=version, module=name)
                 return known, Text(PART_DO, package=package)

@@ -45,8 +45,8 @@ class StopEvidence:
     empty where it ended well. `written` are lines that the rewriting wrote, by file; `left` the
     sites that it left; `names` places outside of Python that hold the origin's word; `made` the
     lines of the program that were seen to hand it to torch. `refusals` are those of the rehearsal,
-    `versions` of the installed distributions by name. `rewritten` is False where this run rewrote
-    nothing.
+    `versions` of the installed distributions by name, `own` the modules in the folder where the
+    program is started. `rewritten` is False where this run rewrote nothing.
     """
 
     program: Program
@@ -61,6 +61,7 @@ class StopEvidence:
     made: Sequence[str] = ()
     refusals: Sequence[Mapping[str, Any]] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    own: frozenset[str] = frozenset()
     vendor: Vendor = field(default_factory=Vendor)
     rewritten: bool = True
 

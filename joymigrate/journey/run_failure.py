@@ -73,8 +73,9 @@ def evidence(
     text = done.text()
     code = ENDED.search(text)
     said = [line for line in text.splitlines() if not OURS.match(line)]
+    place = (folder or at.request.project).resolve()
     return StopEvidence(
-        Program((folder or at.request.project).resolve(), tuple(SKIPPED)),
+        Program(place, tuple(SKIPPED)),
         read_chain(done.notes, text),
         int(code[1]) if code else done.code,
         said[-1].strip() if said else first_words(text),
@@ -85,8 +86,15 @@ def evidence(
         names=tuple(device_names(at, origin().device)) if on_chip else (),
         refusals=refusals,
         versions=list_versions(),
+        own=modules_in(place),
         vendor=load(at.request.chip),
     )
+
+
+def modules_in(folder: Path) -> frozenset[str]:
+    """The modules and packages that lie in a folder itself."""
+    found = {path.stem for path in folder.glob("*.py")}
+    return frozenset(found | {path.parent.name for path in folder.glob("*/*.py")})
 
 
 def first_words(text: str) -> str:

@@ -55,6 +55,7 @@ def judged(row: dict[str, Any], project: Path) -> Stop:
             tuple(OriginSite(where, *site) for where, site in row.get("left", {}).items()),
             refusals=row.get("refusals", ()),
             versions=VERSIONS,
+            own=frozenset(row.get("own", ())),
             vendor=load("ascend"),
             rewritten=row.get("rewritten", True),
         )
