@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from joymigrate.journey.losses import losses
 from joymigrate.journey.model import JourneyRequest, StepOutcome
 from joymigrate.language import Text, restore_texts
 from joymigrate.run.door.settings import DoorSettings
+from joymigrate.verify import made_files
 
 SHOWN = 12  # last lines of a failed command that its message quotes
 
@@ -36,12 +38,18 @@ SEED, DRAWS, HASHES = "JOYMIGRATE_SEED", "JOYMIGRATE_DRAWS", "PYTHONHASHSEED"
 MEMORY = "JOYMIGRATE_MEMORY"
 REACH = "JOYMIGRATE_REACH"
 RUNS = ("rehearse", "run", "baseline", "verify record", "verify replay", "profile record")
+MADE = "made.json"  # what the program's last run made in the project
 DRAWN = "train/draws.txt"  # random operators that could not be made the same on both sides
+
+
+def is_run(words: Sequence[str]) -> bool:
+    """Whether a command of ours runs the user's program."""
+    return bool({words[0], " ".join(words[:2])} & set(RUNS))
 
 
 def numbers(words: Sequence[str], draws: Path | None = None) -> dict[str, str]:
     """The variables that make a program's random numbers repeatable; none for other commands."""
-    if not {words[0], " ".join(words[:2])} & set(RUNS):
+    if not is_run(words):
         return {}
     found = {name: os.environ.get(name, "0") for name in (SEED, HASHES)}
     return found | {DRAWS: str(draws or os.environ.get(DRAWS, "1"))}
@@ -111,7 +119,8 @@ class StepContext:
         changes = numbers(words, draws) | ({MEMORY: str(memory)} if memory else {})
         changes |= {REACH: str(reach)} if reach else {}
         command = [sys.executable, "-m", "joymigrate", *words]
-        done = self.call(log, command, cwd, {**os.environ, **changes})
+        with self.begin_as_first(words, cwd):
+            done = self.call(log, command, cwd, {**os.environ, **changes})
         self.note(["joymigrate", *words], cwd, changes)
         if done.code not in ok:
             what = Text(
@@ -119,6 +128,14 @@ class StepContext:
             )
             raise StepFailed(what, done.tail())
         return done
+
+    def begin_as_first(
+        self, words: Sequence[str], cwd: Path | None
+    ) -> AbstractContextManager[None]:
+        """Where a command runs the program in the project: without what earlier runs made there."""
+        if cwd is not None or not is_run(words):
+            return nullcontext()
+        return made_files.begin_as_first(self.request.project, self.path(MADE))
 
     def note(
         self, words: Sequence[str], cwd: Path | None, variables: Mapping[str, str] | None = None
@@ -143,7 +160,8 @@ class StepContext:
         if stand_ins:
             made = DoorSettings(cards=self.request.devices or 1).environment(made)
         words = launching.resolve(entry, cwd or self.request.project)
-        return self.call(log, words, cwd, launching.with_start(made))
+        with self.begin_as_first(("run",), cwd):
+            return self.call(log, words, cwd, launching.with_start(made))
 
     def on_chip(self) -> list[str]:
         """The command that runs a program on the chip, or on the simulated one."""

@@ -10,7 +10,13 @@ from typing import Any
 from joymigrate.verify import made_files
 from joymigrate.verify.bundle import Rank, open_bundle
 from joymigrate.verify.model import Outcome
-from joymigrate.verify.repeat_runs import SECONDS, ended_at, find_unrepeated, last_step
+from joymigrate.verify.repeat_runs import (
+    SECONDS,
+    ended_at,
+    find_unrepeated,
+    is_given_anew,
+    last_step,
+)
 from joymigrate.verify.watch_stage import ENDED
 from tests.verify.harness import record, replay
 
@@ -57,6 +63,12 @@ def test_values_of_the_clock_are_told_from_those_that_a_run_repeats(tmp_path: Pa
     assert find_unrepeated(one, one) == {"events": {}, "numbers": {}, "weights": []}
 
 
+def test_a_tensor_that_is_made_of_a_time_is_no_value_that_rounding_has_moved() -> None:
+    one = {"role": "made:tensor", "content": "a", "norm": 1.5}
+    assert not is_given_anew(one, {**one, "content": "b", "norm": 1.5 * (1 + 1e-5)})
+    assert is_given_anew(one, {**one, "content": "b", "norm": 1.6})
+
+
 def test_another_run_begins_as_the_first_and_leaves_what_that_made(tmp_path: Path) -> None:
     bundle = tmp_path / "base.jmb"
     bundle.mkdir()
@@ -69,6 +81,7 @@ def test_another_run_begins_as_the_first_and_leaves_what_that_made(tmp_path: Pat
         assert not (tmp_path / "out" / "checkpoint.pt").exists()  # nothing to resume from
         assert (tmp_path / "data.txt").exists()
         assert (bundle / "manifest.json").exists()
+        (tmp_path / "out").mkdir()  # as the first run did
         (tmp_path / "out" / "checkpoint.pt").write_text("of the second")
         (tmp_path / "log.txt").write_text("again")
     assert (tmp_path / "out" / "checkpoint.pt").read_text() == "of the first run"
@@ -129,3 +142,33 @@ def test_what_is_known_of_a_place_holds_behind_the_end_of_the_other_runs(tmp_pat
     known = {"constants": [1]}
     found = find_unrepeated(ours, other, 3)["events"]
     assert found == {repr(("loss", step, 0, "")): known for step in (0, 8)}
+
+
+def test_every_run_begins_without_what_the_one_before_made(tmp_path: Path) -> None:
+    note = tmp_path / ".joymigrate" / "made.json"
+    note.parent.mkdir()
+    (tmp_path / "data.txt").write_text("data")
+    for number in range(3):
+        with made_files.begin_as_first(tmp_path, note):
+            assert sorted(p.name for p in tmp_path.iterdir() if p.name[0] != ".") == ["data.txt"]
+            (tmp_path / "runs").mkdir()
+            (tmp_path / "runs" / "log.txt").write_text(f"run {number}")
+            (tmp_path / f"once-{min(number, 1)}.txt").write_text("kept where nothing replaces it")
+    assert (tmp_path / "runs" / "log.txt").read_text() == "run 2"
+    (tmp_path / "mine.txt").write_text("the user's own")
+    with made_files.begin_as_first(tmp_path, note):
+        assert (tmp_path / "mine.txt").exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        ".joymigrate", "data.txt", "mine.txt", "once-0.txt", "once-1.txt", "runs",
+    ]  # fmt: skip
+
+
+def test_a_folder_that_was_made_goes_as_a_whole(tmp_path: Path) -> None:
+    bundle = tmp_path / "new" / "base.jmb"
+    before = made_files.list_files(tmp_path, bundle)
+    bundle.mkdir(parents=True)
+    (tmp_path / "new" / "out" / "empty").mkdir(parents=True)
+    with made_files.set_aside(tmp_path, before, bundle):
+        assert bundle.exists()
+        (tmp_path / "new" / "out").mkdir()  # a program that refuses a folder that is there
+    assert (tmp_path / "new" / "out" / "empty").is_dir()
