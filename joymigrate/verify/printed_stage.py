@@ -41,10 +41,11 @@ def judge_printed(ours: Rank, theirs: Rank, judge: Judge, found: Findings) -> li
         there = other.get(same.get(column, column))
         if there is None or column.measures or (column.is_setting and parted):
             continue
-        row = row_of(column, numbers, there, judge, found, order)
+        series = tell_part(column.key, distances(numbers, there), judge, found)
+        row = row_of(column, series, numbers, there, judge, found, order)
         missing -= min(len(numbers), len(there))
         if row is not None:
-            found.compared[PRINTED] += min(len(numbers), len(there))
+            found.compared[PRINTED] += len(series.points)
             made.append(row)
     if missing:
         reason = "printed by one side only, or times, sizes and names of the machine"
@@ -57,14 +58,14 @@ def judge_printed(ours: Rank, theirs: Rank, judge: Judge, found: Findings) -> li
 
 def row_of(
     column: NumberColumn,
+    series: ErrorSeries,
     ours: list[Printed],
     theirs: list[Printed],
     judge: Judge,
     found: Findings,
     order: int,
 ) -> Difference | None:
-    """One column; None where it can't be told."""
-    series = tell_part(column.key, distances(ours, theirs), judge, found)
+    """One column, by the errors of its numbers; None where it can't be told."""
     decided = judge.decide(column.key, series)
     if is_untold(judge, found, series, decided, PRINTED):
         return None

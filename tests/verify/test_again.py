@@ -118,6 +118,7 @@ def test_other_runs_of_a_long_program_end_early_and_the_rest_is_not_judged_by_th
     clean = replay(bundle, program, tmp_path / "clean.jmb", noise=1.0, noise_seed=7)
     assert clean.verdict is Outcome.PASS
     assert clean.covered["run"] == {"compared": 6, "of": 12}
+    assert clean.covered["printed"] == {"compared": 12, "of": 24}
     assert {"what": "run", "count": 6, "reason": ENDED} in clean.uncovered
     assert {"what": "printed", "count": 12, "reason": ENDED} in clean.uncovered
     program.write_text(LONG.replace("# here", SCALED.format(4)))
