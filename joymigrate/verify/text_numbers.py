@@ -19,7 +19,8 @@ UNIT = re.compile(r"\s?[A-Za-z%/]+")
 NAMES_NEXT = re.compile(r"\s[\w/%.-]*[A-Za-z][\w/%.-]*\s*[=:]?\s*" + NUMBER.pattern)
 MEASURES = re.compile(
     r"time|sec|took|elapsed|eta\b|speed|throughput|mem|bytes|\b[kmg]i?b\b|\bms\b|\bus\b|\bs\b|/s\b"
-    r"|it/s|tok|flops|date|\bpid\b|port|addr|host|version|device|\w*[gn]pu|cuda|seed|path|file|cpu",
+    r"|it/s|tok|flops|date|\bpid\b|port|addr|host|version|device|\w*[gn]pu|cuda|seed|path|file|cpu"
+    r"|\bsms?\b|multi.?processors?",
     re.IGNORECASE,
 )
 # What a program is told is no result, and carries no rounding of the numbers beside it.

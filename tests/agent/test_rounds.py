@@ -259,7 +259,7 @@ path = pathlib.Path("train.py")
 text = path.read_text()
 old, new = {honest["old"]!r}, {honest["new"]!r}
 if "Round 1 was refused" not in task:
-    new = "    major, minor = (6, 0) if jm.device_type() == 'cuda' else (9, 0)\\n"
+    new = "    major, minor = (9, 0) if jm.device_type() == 'npu' else (6, 0)\\n"
 elif "Round 2 was refused" not in task:
     new = old.replace("torch.cuda", "jm.device_module()")
 path.write_text(text.replace(old, new))

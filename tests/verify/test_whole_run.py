@@ -102,6 +102,8 @@ def test_a_line_that_names_the_machine_is_compared_number_by_number() -> None:
     same = counterparts(mine, other)
     assert [c.words.split()[0] for c in mine if c in same] == ["step", "loss"]
     assert [c.measures for c in mine] == [False, False, True]  # "tokens" is not the loss's unit
+    sizes = columns(["SMs: 108", "multiprocessors: 40", "samples: 8"])
+    assert [c.measures for c in sizes] == [True, True, False]
     # Two lines with the same words: nobody knows which is which.
     assert not counterparts(columns(["a loss 1 x", "b loss 2 x"]), columns(["c loss 1 x"]))
 
