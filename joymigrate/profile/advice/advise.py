@@ -113,19 +113,10 @@ def merge_hits(hits: Iterable[Hit]) -> list[Hit]:
     found: dict[tuple[str, str | None], Hit] = {}
     for hit in hits:
         key = (hit.what, hit.where)
-        old = found.get(key)
-        found[key] = (
-            hit
-            if old is None
-            else Hit(
-                hit.what,
-                hit.where,
-                old.module,
-                old.calls + hit.calls,
-                old.self_us + hit.self_us,
-                old.words,
-            )
-        )
+        if old := found.get(key):
+            calls, us = old.calls + hit.calls, old.self_us + hit.self_us
+            hit = replace(old, calls=calls, self_us=us)
+        found[key] = hit
     return sorted(found.values(), key=lambda h: (-h.self_us, -h.calls, h.where or "~"))
 
 

@@ -57,12 +57,9 @@ def detect_ascend_block_dim(subject: AdviceSubject, rule: AdviceRule) -> Iterato
             continue
         if kernel.blocks % cores:
             what = Text(
-                "{type} {shapes}: {blocks} blocks on {cores} cores",
-                type=kernel.type,
-                shapes=kernel.shapes,
-                blocks=kernel.blocks,
-                cores=cores,
-            )
+                "{type} {shapes}: {blocks} blocks on {cores} cores", type=kernel.type,
+                shapes=kernel.shapes, blocks=kernel.blocks, cores=cores,
+            )  # fmt: skip
             yield Hit(what, kernel.name, None, 1, kernel.us)
 
 
@@ -111,13 +108,8 @@ def detect_ascend_small(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hi
     time = sum(kernel.us for kernel in short)
     many = len(short) / len(kernels) >= rule.limit("count_share")
     if many and time / total >= rule.limit("time_share"):
-        yield Hit(
-            Text("{short} of {kernels} kernels", short=len(short), kernels=len(kernels)),
-            None,
-            None,
-            len(short),
-            time,
-        )
+        what = Text("{short} of {kernels} kernels", short=len(short), kernels=len(kernels))
+        yield Hit(what, calls=len(short), self_us=time)
 
 
 def matching(subject: AdviceSubject, names: Sequence[str]) -> list[tuple[str, int, float]]:
@@ -128,19 +120,11 @@ def matching(subject: AdviceSubject, names: Sequence[str]) -> list[tuple[str, in
 def detect_ascend_event(
     subject: AdviceSubject, rule: AdviceRule, *, names: Sequence[str]
 ) -> Iterator[Hit]:
-    """Host events that occur `limits.calls` times or more."""
+    """Host events that reach each limit in all: `calls`, `us`."""
     found = matching(subject, names)
-    if sum(count for _, count, _ in found) >= rule.limit("calls"):
-        yield from (Hit(name, None, None, count, us) for name, count, us in found)
-
-
-def detect_ascend_event_time(
-    subject: AdviceSubject, rule: AdviceRule, *, names: Sequence[str]
-) -> Iterator[Hit]:
-    """Host events that take `limits.us` or more in all."""
-    found = matching(subject, names)
-    if sum(us for *_, us in found) >= rule.limit("us"):
-        yield from (Hit(name, None, None, count, us) for name, count, us in found)
+    sums = {"calls": sum(n for _, n, _ in found), "us": sum(us for *_, us in found)}
+    if found and all(sums[name] >= least for name, least in rule.limits.items()):
+        yield from (Hit(name, calls=count, self_us=us) for name, count, us in found)
 
 
 def detect_ascend_event_ratio(
@@ -150,12 +134,8 @@ def detect_ascend_event_ratio(
     count = sum(n for _, n, _ in matching(subject, names))
     others = sum(n for _, n, _ in matching(subject, per))
     if others and count >= rule.limit("calls") and count / others > rule.limit("ratio"):
-        yield Hit(
-            Text("{count} synchronisations for {others} launches", count=count, others=others),
-            None,
-            None,
-            count,
-        )
+        said = "{count} synchronisations for {others} launches"
+        yield Hit(Text(said, count=count, others=others), calls=count)
 
 
 def detect_ascend_dynamic(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
@@ -168,13 +148,8 @@ def detect_ascend_dynamic(subject: AdviceSubject, rule: AdviceRule) -> Iterator[
         time = sum(kernel.us for kernel in group)
         heavy = time >= rule.limit("share") * subject.profile.total_us
         if len(shapes) >= rule.limit("shapes") and heavy and len(shapes) > len(group) / 2:
-            yield Hit(
-                Text("{kind} with {shapes} shapes", kind=kind, shapes=len(shapes)),
-                None,
-                None,
-                len(group),
-                time,
-            )
+            what = Text("{kind} with {shapes} shapes", kind=kind, shapes=len(shapes))
+            yield Hit(what, calls=len(group), self_us=time)
 
 
 def detect_ascend_packets(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
@@ -184,13 +159,6 @@ def detect_ascend_packets(subject: AdviceSubject, rule: AdviceRule) -> Iterator[
         count = sum(sizes.values())
         small = sum(n for size, n in sizes.items() if size < least)
         if count and small / count > rule.limit("share"):
-            yield Hit(
-                Text(
-                    "{link}: {small} of {count} packets below {least} MB",
-                    link=link,
-                    small=small,
-                    count=count,
-                    least=f"{least:g}",
-                ),
-                calls=small,
-            )
+            said = "{link}: {small} of {count} packets below {least} MB"
+            words = {"link": link, "small": small, "count": count, "least": f"{least:g}"}
+            yield Hit(Text(said, **words), calls=small)

@@ -15,9 +15,9 @@ from triton.compiler.code_generator import CodeGenerator
 from triton.language import core
 from triton.runtime import JITFunction
 
-LANGUAGE = "triton.language."
+from joymigrate.profile.port.vocabulary import COMPUTED, LANGUAGE
+
 LIBRARY = LANGUAGE + "extra.libdevice"  # stands for the library of whatever backend compiles
-COMPUTED = "?"  # in the place of an argument that is no literal
 DTYPES = {one.name: name for name, one in vars(tl).items() if isinstance(one, tl.dtype)}
 
 
