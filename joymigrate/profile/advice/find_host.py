@@ -178,16 +178,8 @@ def detect_transfer(subject: AdviceSubject, rule: AdviceRule, *, direction: str)
         if (direction == "down" and down) or (direction == "up" and up and not asynchronous):
             shape = next(tensors(operator.args))["shape"]
             if shape or direction == "down":
-                yield hit(
-                    operator,
-                    Text(
-                        "{operator} of {shape} from {source} to {target}",
-                        operator=operator.name,
-                        shape=shape,
-                        source=source,
-                        target=target,
-                    ),
-                )
+                said = "{operator} of {shape} from {source} to {target}"
+                yield hit(operator, said, shape=shape, source=source, target=target)
 
 
 def transfer(operator: CapturedOperator) -> tuple[str, str] | None:

@@ -41,15 +41,8 @@ def detect_alignment(
         moved = size_of(factors, None) * operator.calls
         if bad and moved >= rule.limits.get("bytes", 0):
             sizes = ", ".join(map(str, bad))
-            yield hit(
-                operator,
-                Text(
-                    "{operator} with axes of {sizes}, not multiples of {unit}",
-                    operator=operator.name,
-                    sizes=sizes,
-                    unit=unit,
-                ),
-            )
+            said = "{operator} with axes of {sizes}, not multiples of {unit}"
+            yield hit(operator, said, sizes=sizes, unit=unit)
 
 
 def detect_head_size(
@@ -66,13 +59,7 @@ def detect_head_size(
                 "length {length}, head size {size}", length=heads[0][-2], size=heads[0][-1]
             )
             yield hit(
-                operator,
-                Text(
-                    "{operator}: {shape}, not multiples of {unit}",
-                    operator=operator.name,
-                    shape=shape,
-                    unit=unit,
-                ),
+                operator, "{operator}: {shape}, not multiples of {unit}", shape=shape, unit=unit
             )
 
 
@@ -86,9 +73,7 @@ def detect_vocabulary(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]
         if table is not None and table["shape"][0] >= rule.limit("rows"):
             rows = table["shape"][0]
             if rows % unit and heads_of(subject, rows):
-                yield hit(
-                    operator, Text("{rows} rows, not a multiple of {unit}", rows=rows, unit=unit)
-                )
+                yield hit(operator, "{rows} rows, not a multiple of {unit}", rows=rows, unit=unit)
 
 
 def heads_of(subject: AdviceSubject, rows: int) -> bool:
@@ -166,12 +151,7 @@ def detect_noncontiguous(subject: AdviceSubject, rule: AdviceRule) -> Iterator[H
             loose = [t for t in tensors([value]) if t["stride"] and not contiguous(t)]
             if plain(name) in wanted and loose:
                 yield hit(
-                    operator,
-                    Text(
-                        "{operator}: {name} must be contiguous and is copied",
-                        operator=operator.name,
-                        name=name,
-                    ),
+                    operator, "{operator}: {name} must be contiguous and is copied", name=name
                 )
 
 
@@ -192,7 +172,7 @@ def detect_single_precision(subject: AdviceSubject, rule: AdviceRule) -> Iterato
         if operator.phase != "backward":
             flops = 2 * max((size(t) for t in matrices(operator)), default=0)
             if flops * operator.calls >= rule.limit("elements"):
-                yield hit(operator, Text("{operator} in float32", operator=operator.name))
+                yield hit(operator, "{operator} in float32")
 
 
 def detect_convolution_norm(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:

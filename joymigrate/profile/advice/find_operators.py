@@ -18,11 +18,10 @@ from joymigrate.profile.cost.peaks import peaks_of
 MOVES = ("_to_copy", "copy_", "empty*", "detach", "view", "t", "clone", "lift_fresh", "alias")
 
 
-def hit(operator: CapturedOperator, what: str | None = None) -> Hit:
-    """An operator as a place."""
-    return Hit(
-        what or operator.name, operator.where, operator.module, operator.calls, operator.self_us
-    )
+def hit(operator: CapturedOperator, said: str = "{operator}", **words: Any) -> Hit:
+    """An operator as a place; `said` may name it, and what else it names are `words`."""
+    what = Text(said, operator=operator.name, **words)
+    return Hit(what, operator.where, operator.module, operator.calls, operator.self_us)
 
 
 def matches_name(operator: CapturedOperator, patterns: Sequence[str]) -> bool:
@@ -68,14 +67,7 @@ def detect_mask_index(
         if matches_name(operator, ops):
             indices = [t for t in tensors(operator.args[1:2]) if t["dtype"] in ("bool", "uint8")]
             if indices:
-                yield hit(
-                    operator,
-                    Text(
-                        "{operator} with a {dtype} mask",
-                        operator=operator.name,
-                        dtype=indices[0]["dtype"],
-                    ),
-                )
+                yield hit(operator, "{operator} with a {dtype} mask", dtype=indices[0]["dtype"])
 
 
 def detect_integer_index(
@@ -87,14 +79,7 @@ def detect_integer_index(
             indices = list(tensors(operator.args[1:2]))
             whole = all(t["dtype"] not in ("bool", "uint8") for t in indices)
             if indices and whole and operator.calls >= rule.limits.get("calls", 1):
-                yield hit(
-                    operator,
-                    Text(
-                        "{operator} with {number} index tensors",
-                        operator=operator.name,
-                        number=len(indices),
-                    ),
-                )
+                yield hit(operator, "{operator} with {number} index tensors", number=len(indices))
 
 
 def detect_dtype(
@@ -106,12 +91,7 @@ def detect_dtype(
             continue
         kinds = {t["dtype"] for t in operator.tensors() if t["shape"]} & set(dtypes)
         if kinds:
-            yield hit(
-                operator,
-                Text(
-                    "{operator} on {types}", operator=operator.name, types=", ".join(sorted(kinds))
-                ),
-            )
+            yield hit(operator, "{operator} on {types}", types=", ".join(sorted(kinds)))
 
 
 def detect_namespace(
@@ -126,7 +106,7 @@ def detect_namespace(
             known_port = (
                 Text("; known replacement: {to}", to=advice.to or advice.note) if advice else ""
             )
-            yield hit(operator, Text("{name}{port}", name=operator.name, port=known_port))
+            yield hit(operator, "{operator}{port}", port=known_port)
 
 
 def detect_loop(subject: AdviceSubject, rule: AdviceRule, *, ops: Sequence[str]) -> Iterator[Hit]:
@@ -159,7 +139,7 @@ def detect_support(
         if support.status.value in statuses:
             named_one = subject.support.instead(operator, support)
             instead = Text("; instead: {name}", name=named_one) if named_one else ""
-            yield hit(operator, Text("{name}{port}", name=operator.name, port=instead))
+            yield hit(operator, "{operator}{port}", port=instead)
 
 
 def detect_unsupported_dtype(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
@@ -174,15 +154,8 @@ def detect_unsupported_dtype(subject: AdviceSubject, rule: AdviceRule) -> Iterat
             kinds = dict.fromkeys(t["dtype"] for t in operator.tensors() if t["shape"])
             wrong = [kind for kind in kinds if kind not in typed.dtypes]
             takes = ", ".join(typed.dtypes)
-            yield hit(
-                operator,
-                Text(
-                    "{operator} on {wrong} (takes {takes})",
-                    operator=operator.name,
-                    wrong=", ".join(wrong),
-                    takes=takes,
-                ),
-            )
+            said = "{operator} on {wrong} (takes {takes})"
+            yield hit(operator, said, wrong=", ".join(wrong), takes=takes)
 
 
 def detect_int64(subject: AdviceSubject, rule: AdviceRule, *, ops: Sequence[str]) -> Iterator[Hit]:
@@ -194,7 +167,7 @@ def detect_int64(subject: AdviceSubject, rule: AdviceRule, *, ops: Sequence[str]
         listed = subject.support.plain(operator).dtypes if subject.support is not None else ()
         many = sum(map(size, wide)) * operator.calls >= rule.limit("elements")
         if wide and many and (not listed or "int32" in listed):
-            yield hit(operator, Text("{operator} with int64 indices", operator=operator.name))
+            yield hit(operator, "{operator} with int64 indices")
 
 
 def detect_gelu(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
