@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from joymigrate.rewrite.guards import leaves, negative
@@ -177,17 +177,6 @@ def asking_assignments(module: Module) -> list[ast.Assign | ast.AnnAssign]:
         if isinstance(parent, (ast.Assign, ast.AnnAssign)) and child is parent.value:
             found.add(parent)
     return sorted(found, key=lambda node: (node.lineno, node.col_offset))
-
-
-def around(nodes: Iterable[ast.AST]) -> set[ast.AST]:
-    """Nodes with all that is above them inside of their statements, and those statements."""
-    found: set[ast.AST] = set()
-    for node in nodes:
-        at: ast.AST | None = node
-        while at is not None and at not in found:
-            found.add(at)
-            at = None if isinstance(at, ast.stmt) else getattr(at, "parent", None)
-    return found
 
 
 def calls_around(node: ast.AST) -> Iterator[ast.Call]:
