@@ -50,6 +50,11 @@ BIAS = (
     "an additive bias became a boolean mask: its entries besides 0 and -inf are lost, and the "
     "attention gives other numbers than with the bias"
 )
+LOW = -9e3  # masks: -1e4, which bfloat16 rounds to -9984
+INVERTED = "True in atten_mask means left out, and here it means kept: the attention sees the rest"
+INVERTED_REMEDY = (
+    "invert the mask once: atten_mask is True where scaled_dot_product_attention has False"
+)
 BIAS_REMEDY = "keep the bias in floating point; only masks of 0 and -inf may become boolean"
 
 
@@ -61,6 +66,7 @@ class NumberWatch:
         self.reports = reports
         self.spoiled: dict[int, None] = {}
         self.biases: dict[int, str] = {}
+        self.kept: dict[int, tuple[str, bool]] = {}  # masks of additive ones: is True kept?
         self.held: list[tuple[str, str, Text]] = []  # of a backward pass
         record.sources.append(self.settle)
 
@@ -73,8 +79,9 @@ class NumberWatch:
         back: Any,
     ) -> None:
         """Look at the results of a call; `back` are the same on the device."""
-        if self.biases and ATTENTION in operator.base:
+        if ATTENTION in operator.base:
             self.look_for_biases(args, kwargs)
+            self.look_for_inversion(operator, args, kwargs)
         if type(result) is Tensor and type(back) is Tensor:
             self.look_at(operator, args, kwargs, result, back.data_ptr())
         elif isinstance(result, (tuple, list)) and isinstance(back, (tuple, list)):
@@ -186,6 +193,7 @@ class NumberWatch:
         values = list_values([*args, *kwargs.values()])
         given = [one for one in values if isinstance(one, Tensor) and one.data_ptr() != place]
         self.biases.pop(place, None)
+        self.kept.pop(place, None)
         if len(given) != 1 or not made.numel() or given[0].numel() != made.numel():
             return
         source = given[0]
@@ -193,6 +201,35 @@ class NumberWatch:
             self.biases[place] = call_site()
         elif source.dtype is torch.bool and source.data_ptr() in self.biases:
             self.biases[place] = self.biases[source.data_ptr()]
+        elif (meaning := self.meaning_of(source)) is not None:
+            left_out, where, kept = meaning
+            if torch.equal(made, left_out):
+                self.kept[place] = (where, kept)
+            elif torch.equal(made, ~left_out):
+                self.kept[place] = (where, not kept)
+
+    def meaning_of(self, source: Tensor) -> tuple[Tensor, str, bool] | None:
+        """Of a mask as booleans: these, where it was made, and whether True is kept."""
+        if source.dtype is torch.bool and source.data_ptr() in self.kept:
+            return (source, *self.kept[source.data_ptr()])
+        if source.dtype in REAL and source.dim() >= 2:
+            low = source.detach() <= LOW
+            if bool(low.any()) and not bool(low.all()):
+                return low, call_site(), False
+        return None
+
+    def look_for_inversion(
+        self, operator: RehearsedOperator, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        """A mask of the package's attention (True is left out) in which True means kept: made of
+        an additive one, or one that leaves out the past and itself and keeps the future."""
+        names = (one.name for one in operator.overload._schema.arguments)
+        mask = {**dict(zip(names, args, strict=False)), **kwargs}.get("atten_mask")
+        if not isinstance(mask, Tensor) or mask.dtype is not torch.bool or mask.dim() < 2:
+            return
+        where, kept = self.kept.get(mask.data_ptr(), (call_site(), is_kept_past(mask)))
+        if kept:
+            self.record.trap("inverted_mask", where, INVERTED_REMEDY, INVERTED)
 
     def look_for_biases(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """An attention that is given one of them as its mask."""
@@ -206,7 +243,16 @@ class NumberWatch:
 def is_bias(given: Tensor) -> bool:
     """Whether a tensor holds more than 0 and what masks: finite values that are not very low."""
     values = given.detach().float()
-    return bool(((values != 0) & (values > -1e4) & values.isfinite()).any())
+    return bool(((values != 0) & (values > LOW) & values.isfinite()).any())
+
+
+def is_kept_past(mask: Tensor) -> bool:
+    """Whether True lies on and below the diagonal alone, beginning with the first entry."""
+    rows, columns = mask.shape[-2:]
+    if rows != columns or rows < 3:
+        return False
+    first = mask.detach().reshape(-1, rows, columns)[0]
+    return bool(first[0, 0] and first[1:, 0].all()) and not bool(first.triu(1).any())
 
 
 def list_values(values: Sequence[Any]) -> Iterator[Any]:

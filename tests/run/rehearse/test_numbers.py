@@ -52,6 +52,18 @@ def test_a_bias_that_becomes_a_mask_is_named_and_a_mask_is_not(rehearse: Run) ->
 
 @pytest.mark.compiler
 @pytest.mark.dear
+def test_masks_the_wrong_way_round_are_named_and_right_ones_are_not(rehearse: Run) -> None:
+    done = rehearse("python", PROGRAM, "inverts_masks")
+    assert done.report is not None, done.err
+    lines = Path(PROGRAM).read_text(encoding="utf-8").splitlines()
+    traps = [(row["trap"], row["where"]) for row in done.report["traps"]]
+    assert [trap for trap, _ in traps] == ["inverted_mask"] * 2
+    said = {lines[int(where.rpartition(":")[2]) - 1].split()[0] for _, where in traps}
+    assert said == {"for", "torch_npu.npu_fusion_attention(q,"}
+
+
+@pytest.mark.compiler
+@pytest.mark.dear
 def test_rows_of_no_group_are_named_as_such(rehearse: Run) -> None:
     [(trap, message)] = told(rehearse, "leaves_rows")
     assert trap == "unassigned-rows"

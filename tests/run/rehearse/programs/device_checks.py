@@ -576,6 +576,12 @@ def test_operators_that_the_package_calls_below_the_dispatcher() -> None:
 def test_what_nothing_helps_is_said_to_be_ours() -> None:
     flags = torch.ones(2, 2, dtype=torch.bool, device=NPU)
     with pytest.raises(NotImplementedError, match="rehearsal device: .* nothing about the chip"):
+        flags.trace()
+
+
+def test_a_refused_call_that_is_not_computed_raises_the_refusal() -> None:
+    flags = torch.ones(2, 2, dtype=torch.bool, device=NPU)
+    with pytest.raises(RuntimeError, match="takes no bool .* the chip refuses this call"):
         flags @ flags
 
 

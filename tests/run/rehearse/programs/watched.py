@@ -32,6 +32,18 @@ def drops_a_bias() -> None:
     F.scaled_dot_product_attention(q, q, q, attn_mask=torch.logical_not(mask.bool()))
 
 
+def inverts_masks() -> None:
+    """Masks of the package's attention, in which True is left out: twice the wrong way round (of
+    an additive one; as torch's own attention wants it), and three times right."""
+    q = torch.randn(1, 2, 16, 64).half().to(DEVICE)
+    low = torch.zeros(1, 1, 16, 16).bfloat16()
+    low[..., 9:] = -10000.0
+    low = low.to(DEVICE)
+    past = torch.ones(16, 16).bool().tril().to(DEVICE)
+    for mask in (~low.bool(), past, low.bool(), low < -1.0, ~past):
+        torch_npu.npu_fusion_attention(q, q, q, 2, "BNSD", atten_mask=mask, scale=0.125)
+
+
 def leaves_rows() -> None:
     """Rows that no expert is given."""
     x, w = torch.randn(8, 16).half().npu(), torch.randn(3, 16, 32).half().npu()
