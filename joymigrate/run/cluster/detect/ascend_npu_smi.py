@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster.detect import LinkTable, groups, matrix
@@ -96,9 +95,13 @@ def by_links(
 
 
 # Two lines a chip: `| NPU Name | Health | …`, then `| Chip Phy-ID | Bus-Id | …` (older tools call
-# the second column Device). One-die modules have none, and their NPU is the card.
-NPU_LINE = re.compile(r"\|\s*(\d+)\s+(\S+)\s*\|\s*(\w+)\s*\|")
-CHIP_LINE = re.compile(r"\|\s*\d+\s+(\d+)\s*\|")
+# the second column Device). One-die modules have none, and their NPU is the card. A row of the
+# table of processes has a number where a card has its health.
+CARD = re.compile(
+    r"^ *\| *(?P<npu>\d+) +(?P<name>\S+) *\| *(?P<health>[A-Za-z]\w*) *\|.*"
+    r"(?:\n *\| *\d+ +(?P<die>\d*|NA) *\|.*)?",
+    re.MULTILINE,
+)
 LISTED = re.compile(r"NPU ID\s*:\s*(\d+)")
 DIES = re.compile(r"Chip Count\s*:\s*(\d+)")  # of each of them
 BAD = ("Alarm", "Critical", "Unknown")  # neither OK nor a warning that work survives
@@ -107,11 +110,9 @@ BAD = ("Alarm", "Critical", "Unknown")  # neither OK nor a warning that work sur
 def chips(text: str) -> dict[int, tuple[str, str]]:
     """Name and health of each card of the table of `npu-smi info`, by physical id."""
     found = {}
-    for line, below in pairwise([*text.splitlines(), ""]):
-        match = NPU_LINE.match(line.strip())
-        if match:
-            die = CHIP_LINE.match(below.strip())
-            found[int((die or match).group(1))] = match.group(2), match.group(3)
+    for card in CARD.finditer(text):
+        die = card["die"] or ""
+        found[int(die if die.isdigit() else card["npu"])] = card["name"], card["health"]
     return found
 
 
