@@ -27,20 +27,22 @@ def topo(text: str, where: str = "nvidia-smi topo -m") -> LinkTable:
     return matrix.read(text, r"GPU(\d+)", where, "record the whole output of `nvidia-smi topo -m`")
 
 
-# One card a line: of `-L`, of the table without arguments, of the query.
-CARD_LINE = re.compile(
-    r"GPU (\d+): (.+?) \(UUID: .*"
-    r"|\|\s+(\d+)\s+(\S.*?)\s+(?:On|Off|N/A)\s*\|.*"
-    r"|(\d+)\s*,\s*([^,]+)"
+# One card a line: of the table without arguments, which cuts names off, of `-L`, of the query. In
+# the first the address on the bus follows; a row of its table of processes has none.
+LISTED = re.compile(r"GPU (\d+): (.+?) \(UUID: .*")
+CARD_LINES = (
+    re.compile(r"\|\s+(\d+)\s+(\S.*?)\s+\S+\s*\|\s*[0-9A-Fa-f]+:[0-9A-Fa-f]{2}:.*"),
+    LISTED,
+    re.compile(r"(\d+)\s*,\s*([^,]+)"),
 )
 SLICE_LINE = re.compile(r"MIG \S+\s+Device\s+\d+:")
 
 
 def models(text: str) -> dict[int, str]:
-    """Card names by index, of any list that the tool prints of its cards."""
-    found = (CARD_LINE.fullmatch(line.strip()) for line in text.splitlines())
-    rows = [[word for word in match.groups() if word] for match in found if match]
-    return {int(index): name.strip() for index, name in rows}
+    """Card names by index, of any list that the tool prints of its cards: the fullest name."""
+    lines = [line.strip() for line in text.splitlines()]
+    found = (form.fullmatch(line) for form in CARD_LINES for line in lines)
+    return {int(card[1]): card[2].strip() for card in found if card}
 
 
 def kind(table: LinkTable) -> tuple[str, list[str]]:
@@ -63,8 +65,8 @@ def find_broken(text: str) -> dict[int, str]:
     found = {}
     last = -1
     for line in text.splitlines():
-        card = CARD_LINE.fullmatch(line.strip())
-        last = int(card.group(1)) if card and card.group(1) else last
+        card = LISTED.fullmatch(line.strip())
+        last = int(card[1]) if card else last
         if SLICE_LINE.match(line.strip()):
             found[last] = "it is cut into MIG slices"
     for row in csv.reader(io.StringIO(text), skipinitialspace=True):
