@@ -120,6 +120,11 @@ def npu_table(*chips: str, head: str = "Chip  Phy-ID") -> str:
     return "\n".join(lines)
 
 
+PROCESSES = """\
++---------------------------+---------------+----------------------------------------------------+
+| NPU     Chip              | Process id    | Process name             | Process memory(MB)      |
++===========================+===============+====================================================+
+"""
 A3_DIES = [f"{i // 2} Ascend910 OK {i % 2} {i}" for i in range(16)]
 MIG = """\
 GPU 0: NVIDIA A100 40GB PCIe (UUID: GPU-48aeb943-9458-4282-da24-e5f49e0db44b)
@@ -139,6 +144,7 @@ SMI = """\
 +-----------------------------------------------------------------------------------------+
 | Processes:                                                                              |
 |    0   N/A  N/A      1234      C   python                                        4000MiB |
+|    1   N/A  N/A      1301      C   /opt/conda/bin/python                             N/A      |
 """
 LISTS = (
     PublishedList("one card, list of a worker's test", "nvidia-smi-L",
@@ -164,6 +170,22 @@ LISTS = (
                   npu_table("1 310P3 OK 0 0", "1 310P3 Critical 1 1"), 2, "310P3", (1,)),
     PublishedList("8 910B3 of a tool that writes NA, monitor's test", "npu-smi-info",
                   npu_table(*[f"{i} 910B3 OK 0 NA" for i in range(8)]), 8, "910B3"),
+    PublishedList("8 910B2 with processes, report of a serving test", "npu-smi-info",
+                  npu_table(*[f"{i} 910B2 {'Alarm' if i == 4 else 'OK'} 0" for i in range(8)],
+                            head="Chip") + "\n" + PROCESSES +
+                  "| 4       0                 | 2759218       | VLLMWorker_DP  | 56293 |\n"
+                  "| 5       0                 | 29570         |                | 3806  |",
+                  8, "910B2", (4,)),
+    PublishedList("910B4 number 5 with a process of a container", "npu-smi-info",
+                  npu_table("5 910B4 OK 0", head="Chip") + "\n" + PROCESSES +
+                  "| 0       0                 | 48988         | python         | 13330 |", 1,
+                  "910B4"),
+    PublishedList("one 310B4 without a bus", "npu-smi-info",
+                  "| 0     310B4               | Alarm           | 0.0     49     15  / 15   |\n"
+                  "| 0       0                 | NA              | 0       1656 / 3513       |", 1,
+                  "310B4", (0,)),
+    PublishedList("one 310, which is its name", "npu-smi-info",
+                  npu_table("0 310 OK 0 0"), 1, "310"),
 )  # fmt: skip
 
 
@@ -176,6 +198,16 @@ def test_cards_are_counted_where_no_table_of_links_is(one: PublishedList, tmp_pa
     assert set(host.unhealthy) - set(host.absent) == set(one.broken)
     assert not host.kind.groups
     assert any("no ring is claimed" in note for note in found.warnings) == bool(one.cards)
+
+
+def test_the_query_has_the_whole_name_that_the_table_cuts_off(tmp_path: Path) -> None:
+    whole, cut = "NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM...  "
+    (tmp_path / "nvidia-smi-list.txt").write_text(f"0, {whole}\n1, {whole}\n")
+    table = SMI.replace("NVIDIA H100 80GB HBM3", cut)
+    (tmp_path / "nvidia-smi-info.txt").write_text(table)
+    host = node.detect(tmp_path, "host").nodes[0]
+    assert (host.cards, host.model) == (2, whole)
+    assert nvidia.models(table) == {0: cut.strip(), 1: cut.strip()}
 
 
 @pytest.mark.parametrize(
@@ -215,6 +247,8 @@ NodeName=mig1 CPUTot=64 RealMemory=257000
 NodeName=datamover2 CoresPerSocket=1 CPUAlloc=17 CPUTot=24
    Gres=(null) RealMemory=1 State=DOWN*+DRAIN
 NodeName=gpu-st-ml-1 CPUTot=32 Gres=gpu:rtxproserver6000:1 RealMemory=249036 State=IDLE+CLOUD
+NodeName=both CPUTot=32 Gres=gpu:a100:4(S:0),gpu:v100:4(S:1) RealMemory=249036 State=IDLE
+NodeName=twice CPUTot=32 Gres=gpu:a100:2(S:0),gpu:a100:2(S:1) RealMemory=249036 State=IDLE
 """
 
 
@@ -232,9 +266,12 @@ def test_the_nodes_of_a_slurm_cluster(tmp_path: Path) -> None:
         ("mig1", "cpu", 0, "", 64, True),
         ("datamover2", "cpu", 0, "", 24, False),
         ("gpu-st-ml-1", "gpu-1", 1, "rtxproserver6000", 32, True),
+        ("both", "cpu", 0, "", 32, True),
+        ("twice", "gpu-4", 4, "a100", 32, True),
     ]
     assert (found.nodes[1].leaf, found.nodes[0].memory_mib) == ("l1", 512000)
-    assert "mig1: Gres gpu:nvidia_b200:4,gpu:nvidia_b200_2g.45gb:8" in " ".join(found.warnings)
+    for left_out in ("mig1: Gres gpu:nvidia_b200:4,gpu:nvidia_b200_2g.45gb:8", "both: Gres gpu:a1"):
+        assert left_out in " ".join(found.warnings)
     (tmp_path / "scontrol-show-node.txt").write_text("slurm_load_node error: Unable to contact")
     with pytest.raises(JoyError, match="no NodeName"):
         node.detect(tmp_path)

@@ -55,7 +55,7 @@ def read_node(fields: Mapping[str, str], warnings: list[str]) -> Node:
     models = {model for _, model, _ in found}
     count = sum(int(cards) for _, _, cards in found)
     node = Node(name, get("cpu"), 0)
-    if len({family for family, _, _ in found}) > 1 or any("g." in model for model in models):
+    if len({one[:2] for one in found}) > 1 or any("g." in model for model in models):
         warnings.append(f"{name}: Gres {fields['Gres']}: slices or two kinds of cards, left out")
     elif count:
         node = plain_node(name, found[0][0], count, ()) or node
