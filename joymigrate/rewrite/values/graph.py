@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from joymigrate.model import Finding
 from joymigrate.rewrite.module_index import ModuleIndex
-from joymigrate.rewrite.source import SourceText, module_name, stands_alone
+from joymigrate.rewrite.source import SourceText, module_name
 from joymigrate.rewrite.values.cells import (
     COMES,
     COMPARED,
@@ -28,6 +28,7 @@ from joymigrate.rewrite.values.expressions import depth
 from joymigrate.rewrite.values.growth import sources
 from joymigrate.rewrite.values.reader import read
 from joymigrate.rewrite.values.settings_files import is_settings, read_settings
+from joymigrate.rewrite.values.word_index import WordIndex
 
 SETTINGS = re.compile(r"(?i)(?:^|_)(?:args?|arguments?|opts?|options?|cfg|conf|config|"
                       r"configuration|hparams|params|settings|flags|namespace)(?:$|_)")  # fmt: skip
@@ -61,13 +62,15 @@ class ValueGraph:
     _classes: dict[Cell, frozenset[Cell]] = field(default_factory=dict)
     _calls: dict[Cell, list[CallSite]] = field(default_factory=dict)
     _partial: list[tuple[dict[Any, Any], Any]] = field(default_factory=list)
-    _naming: dict[str, list[str]] = field(default_factory=dict)
+    _derived: dict[Cell, list[Cell]] = field(default_factory=dict)  # classes below one
     _options: dict[str, list[tuple[Cell, Edge]]] = field(default_factory=dict)
     _defining: dict[str, set[str]] = field(default_factory=dict)
     _below_of: dict[str, set[str]] = field(default_factory=dict)
     _owners: dict[str, Cell | None] = field(default_factory=dict)
+    _index: WordIndex = field(init=False)
 
     def __post_init__(self) -> None:
+        self._index = WordIndex(self.texts)
         found: dict[str, list[Edge]] = defaultdict(list)
         for path in filter(is_settings, self.texts):
             values = self.file(path)
@@ -224,13 +227,7 @@ class ValueGraph:
 
     def naming(self, word: str, sign: str = "") -> list[str]:
         """Files whose text holds a word, with `sign` behind it."""
-        key = word + sign
-        if key not in self._naming:
-            found = [path for path, text in self.texts.items() if key in text]
-            if not sign:
-                found = [path for path in found if stands_alone(word, self.texts[path])]
-            self._naming[key] = found
-        return self._naming[key]
+        return self._index.files(word, sign)
 
     # -- calls ---------------------------------------------------------------------------------
 
@@ -244,13 +241,12 @@ class ValueGraph:
             self._classes[cell] = frozenset(c for c in found if c[0] in kinds)
         return self._classes[cell]
 
-    def _plain(self, cell: Cell, way: int) -> Iterator[Edge]:
+    def _plain(self, cell: Cell, way: int) -> Sequence[Edge]:
         """Where a value comes from, but for what callers give: for classes and functions."""
         home = self.file(home_of(cell)) if cell[0] == "name" and cell[2] else None
         if home is not None and cell in home.parameters:
-            yield from home.edges.get(cell, ())
-        else:
-            yield from self.near(cell, way)
+            return home.edges.get(cell, ())
+        return self.near(cell, way)
 
     def _argument(self, call: CallSite, key: str) -> Iterator[Edge]:
         """Parameters that an argument arrives at."""
@@ -369,8 +365,16 @@ class ValueGraph:
                     yield each
                     yield from self._bases(each, steps - 1)
 
-    def _heirs(self, cell: Cell) -> Iterator[Cell]:
+    def _heirs(self, cell: Cell) -> list[Cell]:
         """Classes that derive from one directly."""
+        if cell not in self._derived:
+            self._derived[cell] = []
+            found = list(self._find_heirs(cell))
+            self._note(self._derived, cell)
+            self._derived[cell] = found
+        return self._derived[cell]
+
+    def _find_heirs(self, cell: Cell) -> Iterator[Cell]:
         name = self._class_name(cell)
         if not name:
             return
