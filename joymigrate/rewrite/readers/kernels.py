@@ -197,11 +197,13 @@ def callers(names: Iterable[str], python: Mapping[str, str]) -> dict[str, list[K
     extensions = {name for text in python.values() for name in extension_names(text)}
     methods = {name for text in python.values() for name in DEFINED.findall(text)}
     distinct = {name for name in wanted - methods if name not in COMMON}
-    word = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(wanted)))})\b")
+    word, telling, owners = map(any_word, (wanted, wanted - COMMON, extensions))
+    asked = re.compile(rf"\.[\s\\]*{word.pattern}")
     found: dict[str, list[KernelUse]] = defaultdict(list)
     for path, text in sorted(python.items()):
-        if not word.search(text):
-            continue
+        built = word if owners.search(text) else asked if OWNER.search(text) else telling
+        if not built.search(text) and not telling.search(text):
+            continue  # a common name says something of an extension alone
         try:
             tree = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError):
@@ -218,6 +220,13 @@ DEFINED = re.compile(r"^[ \t]*(?:async )?def (\w+)", re.M)
 COMMON = frozenset(("forward", "backward", "apply", "forward_cuda", "backward_cuda", "run", "call"))
 # Names that compiled modules have beside the Python files that import them.
 COMPILED = re.compile(r"(?:_cuda|_ext|_C)$")
+# What the file of such a use, of a compiler or of torch's own table holds.
+OWNER = re.compile(r"(?:_cuda|_ext|_C)\b|\bload(?:_inline)?\b|\btorch\.ops\b")
+
+
+def any_word(words: Iterable[str]) -> re.Pattern[str]:
+    """A pattern of any of some words, each standing alone; of none it finds nothing."""
+    return re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(words)))})\b" if words else r"(?!)")
 
 
 def extension_names(text: str) -> Iterator[str]:
