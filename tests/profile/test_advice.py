@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -410,14 +411,15 @@ RANKS: dict[str, tuple[dict[str, float], float]] = {  # what the last rank's ste
 }
 
 
-def rank_folders(folder: Path, last: dict[str, float], speed: float) -> Path:
+def rank_folders(folder: Path, last: dict[str, float], speed: float, made: int = 0) -> Path:
     """What four ranks leave: each step in its table twice, and one link."""
     for rank in range(4):
+        name = f"node_{rank}_{made + rank}_ascend_pt" if made else f"node_{rank}_ascend_pt"
         parts = EVEN | (last if rank == 3 else {})
         sizes = {"Transit Size(MB)": 100.0, "Transit Time(ms)": 100 / (speed if rank == 3 else 20),
                  "Size Distribution": {"64.0": [10, 1.0]}}  # fmt: skip
         spread = {"step1": {"collective": {"a": {"Communication Bandwidth Info": {"RDMA": sizes}}}}}
-        inner = folder / f"node_{rank}_ascend_pt" / "ASCEND_PROFILER_OUTPUT"
+        inner = folder / name / "ASCEND_PROFILER_OUTPUT"
         inner.mkdir(parents=True)
         (inner.parent / f"profiler_info_{rank}.json").write_text("{}")
         (inner / "communication.json").write_text(json.dumps(spread))
@@ -437,6 +439,57 @@ def test_the_ranks_of_a_job_are_compared(rule: str, tmp_path: Path) -> None:
         "RANK-COMPUTE": [1000.0], "RANK-HOST": [700.0], "RANK-LINK": [0.0],
         "RANK-EXPOSED": [1400.0], "RANK-BUBBLE": [1200.0], "none": [],
     }[rule]  # fmt: skip
+
+
+def test_time_of_a_rank_is_a_share_of_one_step_and_not_of_all_ranks_together(
+    tmp_path: Path,
+) -> None:
+    (gap,) = advise_all([rank_folders(tmp_path / "gap", {"Computing": 9000}, 20)], CHIP)
+    assert gap.share == pytest.approx(1000 / 8950)  # steps of 8,700, 8,700, 8,700 and 9,700 µs
+    waits = rank_folders(tmp_path / "all", {}, 20)
+    for table in waits.rglob("step_trace_time.csv"):
+        table.write_text("Step,Computing,Communication(Not Overlapped),Free\n1,800,200,0\n")
+    (exposed,) = advise_all([waits], CHIP)
+    assert (len(exposed.places), exposed.share) == (4, 0.2)  # they wait at the same time
+
+
+FIRST_RUN, LAST_RUN = 20260105101500000, 20260105101740000
+
+
+def test_of_several_runs_in_a_folder_each_ranks_newest_is_compared(tmp_path: Path) -> None:
+    rank_folders(tmp_path, {"Computing": 12000}, 20, FIRST_RUN)
+    rank_folders(tmp_path, {"Free": 900}, 20, LAST_RUN)
+    assert [one.rule.id for one in advise_all([tmp_path], CHIP)] == ["RANK-HOST"]
+
+
+def test_recordings_of_one_process_are_no_ranks(tmp_path: Path) -> None:
+    """A schedule that records twice, of a process without a rank; with and without its file."""
+    rank_folders(tmp_path, {"Computing": 12000}, 20)
+    names = [f"node_7_{made}_ascend_pt" for made in (FIRST_RUN, LAST_RUN)]
+    for old, name in zip(("node_0_ascend_pt", "node_3_ascend_pt"), names, strict=True):
+        (tmp_path / old).rename(tmp_path / name)
+    for folder in (tmp_path / "node_1_ascend_pt", tmp_path / "node_2_ascend_pt"):
+        shutil.rmtree(folder)
+    for info in tmp_path.rglob("profiler_info_*.json"):
+        info.rename(info.with_name("profiler_info.json"))
+    assert advise_all([tmp_path], CHIP) == []
+    for info in tmp_path.rglob("profiler_info.json"):
+        info.unlink()
+    assert advise_all([tmp_path], CHIP) == []
+
+
+@pytest.mark.parametrize("names", [("node_3_{}_ascend_pt",) * 2, ("before", "after")])
+def test_runs_that_nobody_can_pair_are_refused_with_their_names(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    """One rank has a run that the others do not have, or nothing says which run is the newer."""
+    rank_folders(tmp_path, {}, 20)
+    old = tmp_path / names[0].format(FIRST_RUN)
+    (tmp_path / "node_3_ascend_pt").rename(old)
+    shutil.copytree(old, tmp_path / names[1].format(LAST_RUN))
+    with pytest.raises(JoyError, match="rank 3 has several profiles") as refused:
+        advise_all([tmp_path], CHIP)
+    assert old.name in str(refused.value.where)
 
 
 def test_every_rule_has_a_planted_program() -> None:

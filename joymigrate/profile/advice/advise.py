@@ -122,14 +122,16 @@ def merge_hits(hits: Iterable[Hit]) -> list[Hit]:
 
 def sum_hits(hits: list[Hit], rule: AdviceRule, subject: AdviceSubject) -> Advice:
     """The advice with its share of the step's time."""
-    total = subject.capture.step_us if subject.capture.timed else 0.0
+    times_us = [hit.self_us for hit in hits]
+    step_us = subject.capture.step_us if subject.capture.timed else 0.0
+    share: float | None = sum(times_us) / step_us if step_us else None
     if subject.profile is not None:
-        total = subject.profile.total_us
-    share = min(1.0, sum(hit.self_us for hit in hits) / total) if total else None
+        share = subject.profile.share(times_us)
     listed = hits[:MOST_PLACES]
     name = subject.profile.path if subject.profile is not None else subject.capture.path
     basis = "structural" if subject.profile is None else "chip_profile"
-    return Advice(rule, tuple(listed), len(hits) - len(listed), share, name.name, basis)
+    bounded = None if share is None else min(1.0, share)
+    return Advice(rule, tuple(listed), len(hits) - len(listed), bounded, name.name, basis)
 
 
 def rank(advice: Iterable[Advice]) -> list[Advice]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from joymigrate.errors import JoyError
@@ -28,6 +30,8 @@ TABLES = ("kernel_details", "op_statistic")  # kinds of the readers
 SIZE, TIME = "Transit Size(MB)", "Transit Time(ms)"
 RATIO = re.compile(r"ai[cv]_(\w+?)_ratio$")
 RANK = re.compile(r"profiler_info_(\d+)\.json")
+ALONE = "profiler_info.json"  # of a process without a rank
+FOLDER = re.compile(r"(?P<process>.+)_(?P<made>\d{14,17})_ascend_pt")  # one a recording
 BUBBLE, HIDDEN = "Bubble", "Overlapped"  # waiting for another stage; inside of computing
 EXPOSED = "Communication(Not Overlapped)"  # a bubble is a part of it
 WHOLE = ("Computing", EXPOSED, "Free")  # parts that make up a step
@@ -73,6 +77,10 @@ class Profile:
         """Time of a step; 0 where the profile does not tell."""
         return sum(self.parts.get(part, 0.0) for part in WHOLE)
 
+    def share(self, times_us: Iterable[float]) -> float | None:
+        """The share that times of this rank, one after another, have of its kernels' time."""
+        return sum(times_us) / self.total_us if self.total_us else None
+
 
 @dataclass(frozen=True, slots=True)
 class RankProfiles:
@@ -81,10 +89,38 @@ class RankProfiles:
     path: Path
     ranks: tuple[Profile, ...]
 
-    @property
-    def total_us(self) -> float:
-        """Time of a step, of all ranks together."""
-        return sum(one.step_us for one in self.ranks)
+    def share(self, times_us: Iterable[float]) -> float | None:
+        """The share that the longest of some times has of a step: ranks run side by side."""
+        steps_us = [one.step_us for one in self.ranks if one.step_us]
+        return max(times_us) / mean(steps_us) if steps_us else None
+
+
+def join_ranks(path: Path, profiles: Iterable[Profile]) -> RankProfiles:
+    """The newest recording of each rank; a process without a rank is none of a job.
+
+    JoyError where ranks have unequal numbers of them: nobody knows which belong together.
+    """
+    ranks: dict[str, list[Profile]] = defaultdict(list)
+    for one in profiles:
+        if one.rank:
+            ranks[one.rank].append(one)
+    counts = {rank: len(found) for rank, found in ranks.items()}
+    dated = all(FOLDER.fullmatch(one.path.name) for found in ranks.values() for one in found)
+    if len({*counts.values()}) > 1 or (not dated and any(n > 1 for n in counts.values())):
+        most = max(counts, key=lambda rank: counts[rank])
+        names = ", ".join(one.path.name for one in ranks[most])
+        raise JoyError(
+            f"rank {most} has several profiles here, and which runs the others are of is not known",
+            where=f"{path}: {names}",
+            help="keep the folders of one run there, or name one of them",
+        )
+    return RankProfiles(path, tuple(max(found, key=made_at) for found in ranks.values()))
+
+
+def made_at(profile: Profile) -> str:
+    """When a recording began, down to ms, as its folder's name says it; empty where it does not."""
+    found = FOLDER.fullmatch(profile.path.name)
+    return found["made"].ljust(17, "0") if found else ""
 
 
 def find_ranks(path: Path) -> list[Path]:
@@ -130,11 +166,16 @@ def read(path: Path) -> Profile:
 
 
 def rank_of(folder: Path) -> str:
-    """The rank that a profile names, else the name of its folder."""
+    """The rank that a profile names, empty where its process had none; of a profile that says
+    nothing of it the process, else the name of its folder."""
     for path in sorted(folder.parent.glob("profiler_info_*.json")):
         if number_ := RANK.fullmatch(path.name):
             return number_[1]
-    return folder.parent.name if folder.name == OUTPUT else folder.name
+    if (folder.parent / ALONE).is_file():
+        return ""
+    name = folder.parent.name if folder.name == OUTPUT else folder.name
+    found = FOLDER.fullmatch(name)
+    return found["process"] if found else name
 
 
 def step_parts(path: Path) -> dict[str, float]:

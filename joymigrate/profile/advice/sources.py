@@ -47,7 +47,7 @@ def subjects(
             return
         if folders := reader.find_ranks(path):
             ranks = [reader.read(folder) for folder in folders]
-            group = reader.RankProfiles(path, tuple(ranks))
+            group = reader.join_ranks(path, ranks)
             yield from ((AdviceSubject(EMPTY, chip, profile=one), "chip_profile") for one in ranks)
             yield AdviceSubject(EMPTY, chip, profile=group), "rank_profiles"
             return
