@@ -31,11 +31,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from joymigrate.profile.port.lower import load_kernel, lower, word_error
+from joymigrate.profile.port.lower import load_kernel, types, word_error
 
-# Any compiler would do: only the front end runs.
-HERE = {"backend": "triton.backends.nvidia.compiler", "target": ["cuda", 90, 32],
-        "stages": ["ttir"]}  # fmt: skip
 VIEWS = frozenset(("tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans",
                    "tt.unsplat"))  # fmt: skip
 LOADS = frozenset(("tt.load", "tt.descriptor_load", "tt.descriptor_gather"))
@@ -344,12 +341,34 @@ def judge(program: IrModule, limits: Mapping[str, int]) -> dict[str, Any]:
     return {"told": told, "why": why, "bytes": counted}
 
 
-def measure(job: Mapping[str, Any], kernel: Any, computed: Mapping[str, Any]) -> dict[str, Any]:
-    """The verdict on one set of arguments; sizes that no launch says are tried upwards."""
+def lower(case: Mapping[str, Any], kernel: Any, computed: Mapping[str, Any]) -> Any:
+    """The TTIR of a kernel for one set of arguments."""
+    from triton._C.libtriton import ir
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler.compiler import ASTSource, make_backend
+
     from joymigrate.profile.port.calls import under_own_names
 
+    target = GPUTarget("cuda", 90, 32)  # any would do: only the front end runs
+    signature, constants = types(kernel, computed, case)
+    signature |= dict.fromkeys(constants, "constexpr")
+    backend, context = make_backend(target), ir.context()
+    options = backend.parse_options({})
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    source = ASTSource(kernel, signature, constexprs=constants)
+    made = backend.get_codegen_implementation(options)
+    modules = under_own_names(backend.get_module_map())
+    module = source.make_ir(target, options, made, modules, context)
+    backend.make_ttir(module, {}, options, target.arch)
+    return module
+
+
+def measure(job: Mapping[str, Any], kernel: Any, computed: Mapping[str, Any]) -> dict[str, Any]:
+    """The verdict on one set of arguments; sizes that no launch says are tried upwards."""
+
     def at(sizes: Mapping[str, Any]) -> dict[str, Any]:
-        module = lower(kernel, computed, {**job["case"], **sizes}, HERE, under_own_names)
+        module = lower({**job["case"], **sizes}, kernel, computed)
         return judge(IrModule(module, job["file"]), job["limits"])
 
     def at_side(side: int) -> dict[str, Any]:
@@ -371,7 +390,7 @@ def measure(job: Mapping[str, Any], kernel: Any, computed: Mapping[str, Any]) ->
 
 def answer_job(job: dict[str, Any]) -> dict[str, Any]:
     """The verdict on a job, and what the front end met in each of its cases."""
-    from joymigrate.profile.port.calls import WATCH, under_own_names
+    from joymigrate.profile.port.calls import WATCH
 
     WATCH.begin(job["file"])
     try:
@@ -382,7 +401,7 @@ def answer_job(job: dict[str, Any]) -> dict[str, Any]:
     for case in job["more"]:
         WATCH.begin_case()
         with contextlib.suppress(Exception):  # of a case that nobody launches
-            lower(*load_kernel(job), case, HERE, under_own_names)
+            lower(case, *load_kernel(job))
     return {**found, **WATCH.told()}
 
 

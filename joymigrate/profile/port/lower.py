@@ -14,7 +14,7 @@ import inspect
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,20 +67,15 @@ def types(
     return signature, constants
 
 
-def lower(
-    kernel: Any, computed: Mapping[str, Any], case: Mapping[str, Any], about: Mapping[str, Any],
-    modules: Callable[[Any], Any] = dict,
-) -> Any:  # fmt: skip
-    """What the stages of a compiler make of a kernel with one set of arguments.
-
-    `about` names the backend's module, its target and the stages; `modules` changes what stands
-    for the modules that a kernel names.
-    """
+def lower_job(job: Mapping[str, Any]) -> str:
+    """What the compiler's front end says to one kernel."""
     from triton._C.libtriton import ir
     from triton.backends.compiler import BaseBackend, GPUTarget
     from triton.compiler.compiler import ASTSource
 
-    signature, constants = types(kernel, computed, case)
+    about = job["compiler"]
+    kernel, computed = load_kernel(job)
+    signature, constants = types(kernel, computed, job["case"])
     if "constexprs" in inspect.signature(ASTSource).parameters:
         signature |= dict.fromkeys(constants, "constexpr")
         source = ASTSource(kernel, signature, constexprs=constants)
@@ -96,7 +91,7 @@ def lower(
     ir.load_dialects(context)
     backend.load_dialects(context)
     have = {"target": target, "options": options, "context": context, "stages": {},
-            "module_map": modules(backend.get_module_map()),
+            "module_map": backend.get_module_map(),
             "language": getattr(source, "language", None)}  # fmt: skip
 
     def call(function: Any) -> Any:  # releases of Triton differ in what these take
@@ -109,14 +104,13 @@ def lower(
     metadata = {**vars(options), "hash": "joymigrate"}
     for name in about["stages"]:
         made = stages[name](made, metadata)
-    return made
+    return "taken"
 
 
 def ask_front_end(job: Mapping[str, Any]) -> str:
     """`taken`, or the compiler's first word against a kernel."""
     try:
-        lower(*load_kernel(job), job["case"], job["compiler"])
-        return "taken"
+        return lower_job(job)
     except subprocess.CalledProcessError as error:
         said = (error.stderr or b"").decode("utf-8", "replace")
         lines = [line for line in said.splitlines() if "error:" in line]
