@@ -126,9 +126,6 @@ def install() -> None:
             args = (mask,)
         return write(pointer, value, *args, _semantic=_semantic, **words)
 
-    made = {}
-    for one in (make_block_ptr, advance, load, store):
-        one.__module__ = core.__name__  # as they are known by
-        made[one.__name__] = core.builtin(one)
+    made = {one.__name__: core.builtin(one) for one in (make_block_ptr, advance, load, store)}
     for module in (tl, core):
         vars(module).update(made)

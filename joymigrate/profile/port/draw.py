@@ -166,19 +166,6 @@ def draw(found: list[Role], seed: int) -> dict[str, Mapping[str, Any]]:
     return made
 
 
-def branches(found: list[Role]) -> dict[str, list[Mapping[str, Any]]]:
-    """What decides between branches while compiling: by parameter, the values to tell them."""
-    made: dict[str, list[Mapping[str, Any]]] = {}
-    for role, one in zip(found, draw(found, 0).values(), strict=True):
-        fixed = role.kind == "fixed" and role.value in (0, 1)
-        if role.constexpr and (fixed or role.kind in ("flag", "choice")):
-            values = role.value if role.kind == "choice" else (True, False)
-            made[role.name] = [{"value": value} for value in values]
-        elif role.nullable:
-            made[role.name] = [one, {"value": None}]
-    return made
-
-
 def stride(role: Role, small: int) -> int:
     """A stride that no other side of the same tensor reaches: rows never overlap."""
     if role.sides == 1:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import ast
 import builtins
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from joymigrate.errors import JoyError
@@ -26,48 +24,16 @@ class Missing(JoyError):
     """A name that is defined nowhere in the files that were read."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExtractedKernel:
-    """The file's text, its `places` (line, column) by file and line of the project, and which of
-    several definitions was taken (`chosen`)."""
-
-    text: str
-    places: dict[tuple[int, int], tuple[Path, int]]
-    chosen: tuple[str, ...]
-
-
-def extract(path: Path, source: bytes, kernel: str, roots: list[Path]) -> ExtractedKernel:
-    """A file with the kernel and everything that it uses. Raises Missing."""
+def extract(path: Path, source: bytes, kernel: str, roots: list[Path]) -> str:
+    """The text of a file with the kernel and everything that it uses. Raises Missing."""
     files = Extract(roots)
     parts: dict[str, str] = {}
     files.take(kernel, path, ast.parse(source), parts, ())
-    if "jit" not in parts[kernel].partition("def ")[0]:
-        parts[kernel] = f"import triton\n@triton.jit\n{parts[kernel]}"  # by a call, or an alias
-    text = "from __future__ import annotations\n" + "\n".join(parts.values()) + "\n"
-    places = {}
-    for node in ast.parse(text).body:
-        if isinstance(node, ast.FunctionDef) and node.name in files.taken:
-            file, original = files.taken[node.name]
-            for made, read in zip(inside(node), inside(original), strict=False):
-                places[(made.lineno, made.col_offset)] = (file, read.lineno)
-    return ExtractedKernel(text, places, tuple(files.chosen))
-
-
-def inside(function: ast.FunctionDef) -> Iterator[ast.stmt | ast.expr]:
-    """What has a place in a function's body."""
-    for statement in function.body:
-        for node in ast.walk(statement):
-            if isinstance(node, (ast.stmt, ast.expr)):
-                yield node
+    return "from __future__ import annotations\n" + "\n".join(parts.values()) + "\n"
 
 
 class Extract(Files):
     """What one kernel needs, taken from the files of a project."""
-
-    def __init__(self, roots: list[Path]) -> None:
-        super().__init__(roots)
-        self.taken: dict[str, tuple[Path, ast.FunctionDef]] = {}
-        self.chosen: list[str] = []
 
     def take(
         self, name: str, path: Path, tree: ast.Module, parts: dict[str, str], busy: tuple[str, ...]
@@ -76,7 +42,7 @@ class Extract(Files):
         if name in parts or name in BUILTIN or name in busy:
             return
         written = ""
-        for node, _ in self.without_others(name, list(definitions(tree, name))):
+        for node, _ in definitions(tree, name):
             if isinstance(node, ast.ImportFrom):
                 if not written and self.imported(name, node, path, parts, busy):
                     return
@@ -86,7 +52,6 @@ class Extract(Files):
             if written and not isinstance(node, ast.Assign):
                 continue
             if isinstance(node, ast.FunctionDef):
-                self.taken[name] = (path, node)
                 node = self.called(node, path, tree, parts, (*busy, name))
             else:
                 for inner in find_names(node):
@@ -98,17 +63,6 @@ class Extract(Files):
         if not written:
             raise Missing(f"'{name}' is not defined in the files that were read", where=str(path))
         parts[name] = written
-
-    def without_others(
-        self, name: str, found: list[tuple[ast.stmt, str]]
-    ) -> list[tuple[ast.stmt, str]]:
-        """Of functions that a test of run time chooses from, the last: what is there without."""
-        functions = [one for one in found if isinstance(one[0], ast.FunctionDef) and one[1]]
-        if len(functions) < 2:
-            return found
-        said = f"{name} has {len(functions)} definitions; judged: that for {functions[-1][1]}"
-        self.chosen.append(said)
-        return functions[-1:]
 
     def called(
         self, node: ast.FunctionDef, path: Path, tree: ast.Module, parts: dict[str, str],

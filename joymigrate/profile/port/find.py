@@ -41,6 +41,7 @@ class SourceKernel:
     language: frozenset[str]  # names of triton.language in the file
     launches: list[Launch] = field(default_factory=list)
     jit: str = JIT  # what compiles it
+    direct: Mapping[str, str] = field(default_factory=dict)  # `from triton.language import load`
 
 
 def names_of(tree: ast.Module) -> tuple[dict[str, str], frozenset[str]]:
@@ -66,6 +67,15 @@ def names_of(tree: ast.Module) -> tuple[dict[str, str], frozenset[str]]:
             if whole.startswith("triton."):
                 known |= {t.id: whole for t in node.targets if isinstance(t, ast.Name)}
     return known, frozenset(n for n, full in known.items() if full == "triton.language")
+
+
+def direct_names(known: Mapping[str, str]) -> dict[str, str]:
+    """Functions of the language that a file imports by name."""
+    whole = "triton.language."
+    return {
+        name: full.removeprefix(whole) for name, full in known.items()
+        if full.startswith(whole) and "." not in full.removeprefix(whole)
+    }  # fmt: skip
 
 
 def full_name(node: ast.AST, known: dict[str, str]) -> str:
@@ -98,7 +108,9 @@ def kernels(
         jit = next((name for name, _ in decorators if is_jit(name)), by_hand.get(node.name, ""))
         if not jit:
             continue
-        kernel = found[node.name] = SourceKernel(node.name, node, language, jit=jit)
+        kernel = found[node.name] = SourceKernel(
+            node.name, node, language, jit=jit, direct=direct_names(known)
+        )
         for _, one in decorators:
             kernel.launches += configurations(one, known, scope)
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):

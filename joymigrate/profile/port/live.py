@@ -3,8 +3,7 @@
     python -m joymigrate.profile.port.live JOBS.json FIRST
 
 JOBS lists `file`, `kernel`, `case` (arguments as `draw.py` makes them), `open` (sizes that no
-launch says), `limits` (bytes by memory) and `more` (cases that take other branches). A kernel is
-lowered to TTIR, inlined and canonical;
+launch says) and `limits` (bytes by memory). A kernel is lowered to TTIR, inlined and canonical;
 walking it backwards gives what is alive at each operator, counted in three ways:
 
     lean    broadcasts and constants are no buffers; element-wise results overwrite what dies
@@ -13,13 +12,11 @@ walking it backwards gives what is alive at each operator, counted in three ways
 
 Addresses and masks made of ranges are no buffers. Prints a line of JSON per job: `told` is fits
 (double exceeds no memory), over (lean exceeds one), unsure, or failed; `why`; `bytes` by memory;
-`up_to`, the largest power of two of the open sizes that fits; `calls` and `lines` that the front
-end met in all cases (`calls.py`).
+`up_to`, the largest power of two of the open sizes that fits.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -341,16 +338,14 @@ def judge(program: IrModule, limits: Mapping[str, int]) -> dict[str, Any]:
     return {"told": told, "why": why, "bytes": counted}
 
 
-def lower(case: Mapping[str, Any], kernel: Any, computed: Mapping[str, Any]) -> Any:
-    """The TTIR of a kernel for one set of arguments."""
+def measure(job: Mapping[str, Any], kernel: Any, computed: Mapping[str, Any]) -> dict[str, Any]:
+    """The verdict on one set of arguments."""
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget
     from triton.compiler.compiler import ASTSource, make_backend
 
-    from joymigrate.profile.port.calls import under_own_names
-
     target = GPUTarget("cuda", 90, 32)  # any would do: only the front end runs
-    signature, constants = types(kernel, computed, case)
+    signature, constants = types(kernel, computed, job["case"])
     signature |= dict.fromkeys(constants, "constexpr")
     backend, context = make_backend(target), ir.context()
     options = backend.parse_options({})
@@ -358,59 +353,41 @@ def lower(case: Mapping[str, Any], kernel: Any, computed: Mapping[str, Any]) -> 
     backend.load_dialects(context)
     source = ASTSource(kernel, signature, constexprs=constants)
     made = backend.get_codegen_implementation(options)
-    modules = under_own_names(backend.get_module_map())
-    module = source.make_ir(target, options, made, modules, context)
+    module = source.make_ir(target, options, made, backend.get_module_map(), context)
     backend.make_ttir(module, {}, options, target.arch)
-    return module
-
-
-def measure(job: Mapping[str, Any], kernel: Any, computed: Mapping[str, Any]) -> dict[str, Any]:
-    """The verdict on one set of arguments; sizes that no launch says are tried upwards."""
-
-    def at(sizes: Mapping[str, Any]) -> dict[str, Any]:
-        module = lower({**job["case"], **sizes}, kernel, computed)
-        return judge(IrModule(module, job["file"]), job["limits"])
-
-    def at_side(side: int) -> dict[str, Any]:
-        return at({name: {"value": side} for name in job["open"]})
-
-    if not job["open"]:
-        return at({})
-    place = FIRST
-    found = at_side(SIDES[place])
-    if found["told"] == "fits":
-        while place + 1 < len(SIDES) and (next_ := at_side(SIDES[place + 1]))["told"] == "fits":
-            place, found = place + 1, next_
-    else:
-        while place and found["told"] != "fits":
-            place -= 1
-            found = at_side(SIDES[place])
-    return {**found, "up_to": SIDES[place]}
+    return judge(IrModule(module, job["file"]), job["limits"])
 
 
 def answer_job(job: dict[str, Any]) -> dict[str, Any]:
-    """The verdict on a job, and what the front end met in each of its cases."""
-    from joymigrate.profile.port.calls import WATCH
-
-    WATCH.begin(job["file"])
+    """The verdict on a job; sizes that no launch says are tried from one to the next."""
     try:
         kernel, computed = load_kernel(job)
-        found = measure(job, kernel, computed)
+
+        def at(side: int) -> dict[str, Any]:
+            sizes = {name: {"value": side} for name in job["open"]}
+            return measure({**job, "case": {**job["case"], **sizes}}, kernel, computed)
+
+        if not job["open"]:
+            return measure(job, kernel, computed)
+        place = FIRST
+        found = at(SIDES[place])
+        if found["told"] == "fits":
+            while place + 1 < len(SIDES) and (next_ := at(SIDES[place + 1]))["told"] == "fits":
+                place, found = place + 1, next_
+        else:
+            while place and found["told"] != "fits":
+                place -= 1
+                found = at(SIDES[place])
+        return {**found, "up_to": SIDES[place]}
     except Exception as error:
-        found = {"told": "failed", "why": word_error(error)}
-    for case in job["more"]:
-        WATCH.begin_case()
-        with contextlib.suppress(Exception):  # of a case that nobody launches
-            lower(case, *load_kernel(job))
-    return {**found, **WATCH.told()}
+        return {"told": "failed", "why": word_error(error)}
 
 
 def main(arguments: list[str]) -> int:
     """All jobs of a file, from the one that is asked for on."""
-    from joymigrate.profile.port import block_pointers, calls
+    from joymigrate.profile.port import block_pointers
 
     block_pointers.install()
-    calls.install()
     jobs = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)  # the compiler prints what it refuses

@@ -14,11 +14,13 @@ DEEP = 6  # imports and aliases that are followed
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One definition of a name: a statement of a file."""
+    """One definition of a name: a statement of a file, or (`node` None) a name of a library."""
 
     path: Path
     tree: ast.Module
-    node: ast.stmt
+    node: ast.stmt | None
+    full: str
+    when: str = ""  # the test that decides for this definition, where it is not known here
 
 
 class Files:
@@ -56,30 +58,50 @@ class Files:
     ) -> Iterator[Definition]:
         """Every definition that a dotted name can stand for, aliases and imports followed."""
         first, dot, rest = name.partition(".")
-        for node, _ in definitions(tree, first):
-            if isinstance(node, ast.ImportFrom):
-                yield from self.elsewhere(first, dot + rest, node, path, deep)
+        for node, when in definitions(tree, first):
+            if isinstance(node, ast.Import):
+                yield Definition(
+                    path, tree, None, f"{resolve_import(node, first)}{dot}{rest}", when
+                )
+            elif isinstance(node, ast.ImportFrom):
+                yield from self.elsewhere(first, dot + rest, node, path, when, deep)
             elif (
                 isinstance(node, ast.Assign) and dotted_name(node.value) not in ("", name) and deep
             ):
                 inner = f"{dotted_name(node.value)}{dot}{rest}"
                 yield from self.places(inner, path, tree, deep - 1)
             elif not rest:
-                yield Definition(path, tree, node)
+                yield Definition(path, tree, node, name, when)
 
     def elsewhere(
-        self, name: str, rest: str, node: ast.ImportFrom, path: Path, deep: int
+        self, name: str, rest: str, node: ast.ImportFrom, path: Path, when: str, deep: int
     ) -> Iterator[Definition]:
         """Definitions of a name that a file imports."""
         original = next((a.name for a in node.names if (a.asname or a.name) == name), name)
+        some = False
         for file in self.candidates(node, path, original) if deep else ():
             if file.stem == original and not rest:
                 continue  # a module, no function
             inner = rest[1:] if file.stem == original else original + rest
-            found = list(self.places(inner, file, self.tree(file), deep - 1))
-            if found:
-                yield from found
+            for place in self.places(inner, file, self.tree(file), deep - 1):
+                some = True
+                yield place
+            if some:
                 return
+        if not some and not node.level:
+            yield Definition(path, self.tree(path), None, f"{node.module}.{original}{rest}", when)
+
+    def full_name(self, name: str, path: Path, tree: ast.Module) -> str:
+        """The library's name behind a name of a file; the name itself where it is none's."""
+        places = list(self.places(name, path, tree))
+        outside = [one.full for one in places if one.node is None]
+        return outside[0] if outside and len(outside) == len(places) else name
+
+
+def resolve_import(node: ast.Import, name: str) -> str:
+    """What a name of `import a.b as c` stands for."""
+    one = next(a for a in node.names if (a.asname or a.name.partition(".")[0]) == name)
+    return one.name if one.asname else one.name.partition(".")[0]
 
 
 def definitions(tree: ast.Module, name: str) -> Iterator[tuple[ast.stmt, str]]:

@@ -119,23 +119,22 @@ def standing(
 ) -> dict[str, Any]:
     """A job with its two files, each of which imports by itself."""
     original = without_libraries(job.original, known)
-    texts = [extract(job.path, given, job.kernel, roots).text
+    texts = [extract(job.path, given, job.kernel, roots)
              for given in (original, job.port.encode())]  # fmt: skip
     folder.mkdir()
     files = [folder / "original.py", folder / "port.py"]
     for file, text in zip(files, texts, strict=True):
         file.write_text(text, encoding="utf-8")
     found = next(one for one in kernels(ast.parse(job.original)) if one.name == job.kernel)
-    tree = ast.parse(texts[0])
-    drawn = [asdict(one) for one in roles(found, tree)]
+    drawn = [asdict(one) for one in roles(found, ast.parse(texts[0]))]
     return {"original": str(files[0]), "port": str(files[1]), "kernel": job.kernel,
-            "roles": drawn, "cases": cases, "statements": statements(tree)}  # fmt: skip
+            "roles": drawn, "cases": cases, "statements": statements(texts[0])}  # fmt: skip
 
 
-def statements(tree: ast.Module) -> list[int]:
+def statements(text: str) -> list[int]:
     """The lines of the statements inside functions, documentation left out."""
     found: set[int] = set()
-    for function in ast.walk(tree):
+    for function in ast.walk(ast.parse(text)):
         if isinstance(function, ast.FunctionDef):
             for node in ast.walk(function):
                 words = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
