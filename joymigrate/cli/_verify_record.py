@@ -79,6 +79,7 @@ def command(
     from joymigrate import launching
     from joymigrate.cli._verifying import byte_size, number_range, numbers
     from joymigrate.extras import need
+    from joymigrate.ledger.stash import restore_stashed
     from joymigrate.verify import made_files, session
     from joymigrate.verify.bundle import open_bundle
     from joymigrate.verify.settings import OPS, RecordingSettings
@@ -104,6 +105,7 @@ def command(
     need("torch", "torch", "safetensors", what="recording")
     resolved = launching.resolve(words)
     session.make_room(output, force)
+    restore_stashed(Path.cwd())
     before = None if once else made_files.list_files(Path.cwd(), output.resolve())
     environment = random_numbers(launching.environment(), seed, draws)
     began = time.monotonic()
@@ -119,7 +121,7 @@ def command(
         print(f"error: the program ended with exit code {code}; {error}", file=sys.stderr)
         return code
     if not once and code == 0:
-        with made_files.set_aside(Path.cwd(), before, output.resolve()):
+        with made_files.begin_again(Path.cwd(), before, output.resolve()):
             bundle = run_again(bundle, settings, resolved, environment, outputs, seconds)
     if not quiet:
         ranks = len(bundle.ranks)

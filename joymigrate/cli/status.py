@@ -24,10 +24,11 @@ def command(
 ) -> Answer:
     """Show the steps of a project: what was done, whether the tree still has it, how to undo it."""
     from joymigrate.ledger import Ledger
+    from joymigrate.ledger.stash import restore_stashed
 
     must_exist([path])
     ledger = Ledger.of(path)
-    recovered = ledger.recover()
+    recovered, (back, full) = ledger.recover(), restore_stashed(ledger.root)
     states, latest = ledger.states(), ledger.latest()
     document = {
         "schema": SCHEMA,
@@ -39,6 +40,10 @@ def command(
     if recovered is not None:
         state = "completed" if recovered.completed else "taken back"
         talk([f"note: the interrupted step {recovered.step.id} was {state}"])
+    if back:
+        talk([f"note: {back} files that a killed run of the program had set aside are back"])
+    for room in full:
+        talk([f"note: files that others have replaced since a run was killed lie in {room}"])
     return Answer(document, "\n".join(text(ledger, states)) + "\n")
 
 

@@ -21,6 +21,7 @@ from joymigrate.journey.running import mark_running
 from joymigrate.journey.tree import find_written, snapshot
 from joymigrate.ledger import FileHash, Ledger, Step, Subject, sha256
 from joymigrate.ledger.place import make_home, unwritable
+from joymigrate.ledger.stash import restore_stashed
 
 HOME, PAIR = "journey", "pair"  # folders of journeys, and of ports that are compared
 Tell = Callable[[str, PlannedStep, StepOutcome | None], None]
@@ -50,6 +51,7 @@ def run_journey(
         raise unwritable(folder, error) from None
     with hold_journey(folder):
         ledger.recover()
+        restore_stashed(ledger.root)
         refuse_dirty(ledger, request)
         journey = Journey(request, folder, "measured" if chip_here else "rehearsed")
         same_target(journey, ledger)

@@ -2,8 +2,8 @@
 one did. No torch.
 
 A program that finds its own checkpoint resumes, and one that finds its output folder may refuse to
-start. What is new is set aside while it runs again. A file that was there before and that the
-program changed stays as it is.
+start. What is new is set aside while it runs again. A file that was there before the first run is
+never moved, and stays as the program has changed it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import contextlib
 import json
 import os
 import shutil
-import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from joymigrate.files import replace_file
+from joymigrate.ledger.stash import is_folder, stash
 
 MOST = 200_000  # files that are looked at; a folder with more is left alone
 OURS = ".joymigrate"  # the ledger, and what is set aside
@@ -40,14 +41,14 @@ def list_files(folder: Path, apart: Path | None = None) -> set[str] | None:
 
 
 @contextlib.contextmanager
-def set_aside(folder: Path, before: set[str] | None, apart: Path) -> Iterator[None]:
+def begin_again(folder: Path, before: set[str] | None, apart: Path) -> Iterator[None]:
     """Without what is new since `before`; what is made in here goes again."""
     now = list_files(folder, apart)
     if before is None or now is None:
         yield
         return
     old = before | {str(parent) for parent in apart.parents}
-    with keep_apart(outermost(now - old), folder):
+    with stash(now - old, folder):
         try:
             yield
         finally:
@@ -58,46 +59,57 @@ def set_aside(folder: Path, before: set[str] | None, apart: Path) -> Iterator[No
 @contextlib.contextmanager
 def begin_as_first(folder: Path, note: Path) -> Iterator[None]:
     """Without what earlier runs made, which `note` names; what is made in here takes its place, and
-    is named there in turn."""
+    is named there in turn.
+
+    A file is taken for a run's where its size and time are as that run left them. Of a run that was
+    killed only what there was before it is known: what came since is set aside as well, but never
+    removed for another.
+    """
     now = list_files(folder)
     if now is None:
         yield
         return
-    before = now - read_note(note)
-    try:
-        with keep_apart(outermost(now - before), folder):
-            yield
-    finally:
-        made = sorted((list_files(folder) or before) - before)
-        replace_file(note, json.dumps(made).encode("utf-8"))
-
-
-def read_note(note: Path) -> set[str]:
-    """The paths that a note names; none where it can't be read."""
-    try:
-        return set(json.loads(note.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return set()
-
-
-@contextlib.contextmanager
-def keep_apart(paths: Collection[str], folder: Path) -> Iterator[None]:
-    """With some paths in a room of their own in the folder. Each comes back, unless another is in
-    its place then."""
-    if not paths:
-        yield
-        return
-    with tempfile.TemporaryDirectory(prefix=f"{OURS}-aside-", dir=folder) as room:
-        held = {path: os.path.join(room, str(number)) for number, path in enumerate(sorted(paths))}
-        for path, kept in held.items():
-            os.rename(path, kept)
+    known = read_note(note)
+    signs = known.get("made", {})
+    sure = {path for path in now & signs.keys() if signs[path] == sign_of(path)}
+    if "before" in known:
+        made = now - set(known["before"])
+    else:
+        made = sure | {path for path in now & signs.keys() if signs[path] is None}
+    before = now - made
+    write_note(note, {"made": {path: signs[path] for path in sure}, "before": sorted(before)})
+    new: set[str] = set()
+    with stash(made, folder, spare=sure):
         try:
             yield
         finally:
-            for path, kept in held.items():
-                if not os.path.lexists(path):
-                    os.makedirs(os.path.dirname(path), exist_ok=True)
-                    shutil.move(kept, path)
+            new = (list_files(folder) or before) - before
+    left = (list_files(folder) or before) - before
+    write_note(note, {"made": {p: sign_of(p) if p in new | sure else None for p in sorted(left)}})
+
+
+def read_note(note: Path) -> Mapping[str, Any]:
+    """What a note says; nothing where it can't be read."""
+    try:
+        found = json.loads(note.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def write_note(note: Path, content: Mapping[str, Any]) -> None:
+    """Write what was made."""
+    replace_file(note, json.dumps(content).encode("utf-8"))
+
+
+def sign_of(path: str) -> list[int] | None:
+    """A file's size and time of change in ns, by which another content is told; none of a folder.
+    Contents aren't read: checkpoints are large."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return None if is_folder(path) else [found.st_size, found.st_mtime_ns]
 
 
 def outermost(paths: Collection[str]) -> list[str]:
@@ -107,7 +119,7 @@ def outermost(paths: Collection[str]) -> list[str]:
 
 def remove(path: str) -> None:
     """A file or a folder goes."""
-    if os.path.isdir(path) and not os.path.islink(path):
+    if is_folder(path):
         shutil.rmtree(path)
     else:
         os.unlink(path)

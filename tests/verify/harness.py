@@ -84,7 +84,7 @@ def record(
     if runs:
         with (
             tempfile.TemporaryDirectory() as room,
-            made_files.set_aside(outputs or Path(room), set(), bundle),
+            made_files.begin_again(outputs or Path(room), set(), bundle),
         ):
             others = []
             for number in range(1, runs + 1):

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from joymigrate.ledger.stash import restore_stashed
 from joymigrate.verify import made_files
 from joymigrate.verify.bundle import Rank, open_bundle
 from joymigrate.verify.model import Outcome
@@ -18,6 +24,7 @@ from joymigrate.verify.repeat_runs import (
     last_step,
 )
 from joymigrate.verify.watch_stage import ENDED
+from tests.cli.joy import joy_with
 from tests.verify.harness import record, replay
 
 LOSS = {"kind": "loss", "step": 0, "number": 0}
@@ -77,7 +84,7 @@ def test_another_run_begins_as_the_first_and_leaves_what_that_made(tmp_path: Pat
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "checkpoint.pt").write_text("of the first run")
     (bundle / "manifest.json").write_text("{}")
-    with made_files.set_aside(tmp_path, before, bundle):
+    with made_files.begin_again(tmp_path, before, bundle):
         assert not (tmp_path / "out" / "checkpoint.pt").exists()  # nothing to resume from
         assert (tmp_path / "data.txt").exists()
         assert (bundle / "manifest.json").exists()
@@ -86,7 +93,7 @@ def test_another_run_begins_as_the_first_and_leaves_what_that_made(tmp_path: Pat
         (tmp_path / "log.txt").write_text("again")
     assert (tmp_path / "out" / "checkpoint.pt").read_text() == "of the first run"
     assert not (tmp_path / "log.txt").exists()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["base.jmb", "data.txt", "out"]
+    assert names(tmp_path) == ["base.jmb", "data.txt", "out"]
 
 
 LONG = """
@@ -145,23 +152,107 @@ def test_what_is_known_of_a_place_holds_behind_the_end_of_the_other_runs(tmp_pat
     assert found == {repr(("loss", step, 0, "")): known for step in (0, 8)}
 
 
-def test_every_run_begins_without_what_the_one_before_made(tmp_path: Path) -> None:
-    note = tmp_path / ".joymigrate" / "made.json"
-    note.parent.mkdir()
+@pytest.fixture
+def note(tmp_path: Path) -> Path:
+    path = tmp_path / ".joymigrate" / "made.json"
+    path.parent.mkdir()
+    return path
+
+
+def names(folder: Path) -> list[str]:
+    """What a user sees in a folder."""
+    return sorted(path.name for path in folder.iterdir() if path.name[0] != ".")
+
+
+def test_every_run_begins_without_what_the_one_before_made(tmp_path: Path, note: Path) -> None:
     (tmp_path / "data.txt").write_text("data")
     for number in range(3):
         with made_files.begin_as_first(tmp_path, note):
-            assert sorted(p.name for p in tmp_path.iterdir() if p.name[0] != ".") == ["data.txt"]
+            assert names(tmp_path) == ["data.txt"]
             (tmp_path / "runs").mkdir()
             (tmp_path / "runs" / "log.txt").write_text(f"run {number}")
             (tmp_path / f"once-{min(number, 1)}.txt").write_text("kept where nothing replaces it")
     assert (tmp_path / "runs" / "log.txt").read_text() == "run 2"
-    (tmp_path / "mine.txt").write_text("the user's own")
+    assert names(tmp_path) == ["data.txt", "once-0.txt", "once-1.txt", "runs"]
+    assert not list((tmp_path / ".joymigrate" / "stash").iterdir())
+
+
+def test_what_the_user_has_made_or_changed_since_a_run_stays(tmp_path: Path, note: Path) -> None:
     with made_files.begin_as_first(tmp_path, note):
-        assert (tmp_path / "mine.txt").exists()
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        ".joymigrate", "data.txt", "mine.txt", "once-0.txt", "once-1.txt", "runs",
-    ]  # fmt: skip
+        (tmp_path / "out").mkdir()
+        for name in ("log.txt", "config.txt"):
+            (tmp_path / "out" / name).write_text("of the run")
+    (tmp_path / "out" / "config.txt").write_text("edited")
+    (tmp_path / "out" / "mine.txt").write_text("the user's own")
+    with made_files.begin_as_first(tmp_path, note):
+        assert names(tmp_path / "out") == ["config.txt", "mine.txt"]
+    assert names(tmp_path / "out") == ["config.txt", "log.txt", "mine.txt"]
+    assert (tmp_path / "out" / "config.txt").read_text() == "edited"
+
+
+def test_a_folder_with_nothing_but_bytecode_goes_with_its_files(tmp_path: Path, note: Path) -> None:
+    for _ in range(2):
+        with made_files.begin_as_first(tmp_path, note):
+            (tmp_path / "made" / "__pycache__").mkdir(parents=True)  # refuses one that is there
+            (tmp_path / "made" / "__pycache__" / "a.pyc").write_bytes(b"")
+            (tmp_path / "made" / "a.py").write_text("")
+    assert names(tmp_path / "made") == ["__pycache__", "a.py"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from joymigrate.verify import made_files
+
+folder, note = map(Path, sys.argv[1:])
+with made_files.begin_as_first(folder, note):
+    assert not (folder / "out").exists()
+    (folder / "out").mkdir()
+    (folder / "out" / "log.txt").write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_after_a_killed_run_every_file_is_there_again(
+    tmp_path: Path, note: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data.txt").write_text("data")
+    with made_files.begin_as_first(tmp_path, note):
+        (tmp_path / "out" / "deep").mkdir(parents=True)
+        (tmp_path / "out" / "deep" / "model.pt").write_text("trained")
+        (tmp_path / "out" / "empty").mkdir()
+        (tmp_path / "out" / "log.txt").write_text("whole")
+        (tmp_path / "latest").symlink_to("out")
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(note)])
+    assert killed.returncode == -signal.SIGKILL
+    assert names(tmp_path) == ["data.txt", "out"]
+    told = joy_with(capsys)("status", str(tmp_path))
+    assert told.code == 0
+    assert "2 files that a killed run of the program had set aside are back" in told.err
+    assert names(tmp_path) == ["data.txt", "latest", "out"]
+    assert names(tmp_path / "out") == ["deep", "empty", "log.txt"]
+    assert (tmp_path / "latest" / "deep" / "model.pt").read_text() == "trained"
+    # Nothing is put over what the killed run has made, and nothing is lost.
+    assert (tmp_path / "out" / "log.txt").read_text() == "half"
+    (kept,) = (tmp_path / ".joymigrate" / "stash").glob("*/out/log.txt")
+    assert kept.read_text() == "whole"
+    assert str(kept.parent.parent) in told.err
+    (tmp_path / "out" / "log.txt").write_text("the user's own, since")
+    with made_files.begin_as_first(tmp_path, note):
+        assert names(tmp_path) == ["data.txt"]
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "log.txt").write_text("of the next run")
+    texts = {path.read_text() for path in tmp_path.rglob("log.txt")}
+    assert texts == {"whole", "the user's own, since", "of the next run"}
+
+
+def test_what_a_live_run_has_set_aside_is_left_to_it(tmp_path: Path, note: Path) -> None:
+    for _ in range(2):
+        with made_files.begin_as_first(tmp_path, note):
+            assert restore_stashed(tmp_path) == (0, [])
+            assert names(tmp_path) == []
+            (tmp_path / "out.txt").write_text("")
+    assert names(tmp_path) == ["out.txt"]
 
 
 def test_a_folder_that_was_made_goes_as_a_whole(tmp_path: Path) -> None:
@@ -169,7 +260,7 @@ def test_a_folder_that_was_made_goes_as_a_whole(tmp_path: Path) -> None:
     before = made_files.list_files(tmp_path, bundle)
     bundle.mkdir(parents=True)
     (tmp_path / "new" / "out" / "empty").mkdir(parents=True)
-    with made_files.set_aside(tmp_path, before, bundle):
+    with made_files.begin_again(tmp_path, before, bundle):
         assert bundle.exists()
         (tmp_path / "new" / "out").mkdir()  # a program that refuses a folder that is there
     assert (tmp_path / "new" / "out" / "empty").is_dir()
