@@ -275,4 +275,4 @@ path.write_text(text.replace(old, new))
     ]
     assert refused == ["other-values", "no-further"]
     assert json.loads(told.out)["verdict"] == "pass"
-    assert os.listdir(project / ".joymigrate/journey/tasks/1") == ["1", "2", "3"]
+    assert sorted(os.listdir(project / ".joymigrate/journey/tasks/1")) == ["1", "2", "3"]
