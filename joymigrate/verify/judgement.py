@@ -25,10 +25,14 @@ from joymigrate.verify.module_stage import UNLIKE, ModuleStage
 from joymigrate.verify.pairing import Pairing
 from joymigrate.verify.recorded_losses import losses
 from joymigrate.verify.repeat_runs import runs_of
+from joymigrate.verify.rest_stage import OTHER_NUMBER, OTHER_VALUES
 from joymigrate.verify.scope import KINDS
 from joymigrate.verify.tolerance import Tolerance
 from joymigrate.verify.watch_ranks import drawing
 from joymigrate.verify.watch_stage import NEW_WAY
+
+# Reasons that say what is seen, and name no cause.
+UNEXPLAINED = (OTHER_NUMBER, OTHER_VALUES)
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
@@ -184,6 +188,8 @@ def divergence(
     if cause is None:
         cause = fact_of(row)
         by = "fact" if cause is not None else None
+        if cause is None and getattr(row.reason, "template", row.reason) in UNEXPLAINED:
+            evidence = Text("{reason}; no cause found", reason=row.reason)
     if (cause is None or by == "diff") and row.module in found.replaced:
         golden, mine = found.replaced[row.module]
         cause, by = "another module", "fact"
@@ -253,9 +259,6 @@ def fact_of(row: Difference) -> str | None:
         return "optimiser settings" if row.metric == "setting" else by_stage.get(row.stage)
     if op.startswith("gradient") and "times" in reason:
         return "gradient scale"
-    one_sided = row.value is None
-    if row.stage in ("S4R", "S5") and op == "loss":
-        return None if one_sided or "arithmetic" in reason else "loss"
     return None
 
 

@@ -3,6 +3,7 @@ program. No torch."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from joymigrate.verify.free import CHANGED, tell_mode
 from joymigrate.verify.model import Difference, Phase, RecordStatus
 from joymigrate.verify.optimiser_stage import unequal
 from joymigrate.verify.plateaus import SERIES
+from joymigrate.verify.signs import signs
 from joymigrate.verify.tolerance import ROUNDED_LAST
 
 STAGE = "S4R"
@@ -24,7 +26,10 @@ AT_A_PLATEAU = (
     "given the baseline's results, the scheduler does as the baseline's"
 )
 GRADIENT_BACK = "the loss sends back another gradient here"
-# Both sides compute in float64 from the same values: what is left is another formula.
+# What is seen where no calls differ that would tell why.
+OTHER_NUMBER = "from the baseline's values this is {target}, {golden} in the baseline"
+OTHER_VALUES = "from the baseline's values this is apart from the baseline's"
+# Both sides compute in float64 from the same values: what is left is no rounding.
 LIMIT = 1e-5
 # A plain number was read from a tensor and used again: it carries the run's own rounding.
 READ = {False: 1e-3, True: 5e-2}
@@ -98,6 +103,13 @@ def why_not_judged(
     if "error" in twin:
         return f"the target's calls do not run again: {twin['error']}"
     return "two recordings: `verify replay` compares this" if "sinks" in twin else None
+
+
+def number_of(side: Mapping[str, Any], theirs: Mapping[str, Any]) -> float | None:
+    """The number that a value of one element is, by its sketch; None for any other value."""
+    if "sketch" not in side or math.prod(theirs["shape"]) != 1 or any(side["sketch"][1:]):
+        return None  # complex numbers fill two places
+    return float(side["sketch"][0] * signs(1)[0])
 
 
 def key_of(event: Mapping[str, Any]) -> tuple[str, int, int, str]:
@@ -282,10 +294,11 @@ class EventJudge:
             self.found.leave_out(self.kind, 1, wider)
         error = row["error"]
         status = RecordStatus.IDENTICAL if error == 0 else RecordStatus.PASS
-        reason: str | None = None
+        reason: Any = None
         if error > limit:
             back = self.kind == "loss" and name.startswith("gradient at")
-            status, reason = RecordStatus.FAIL, GRADIENT_BACK if back else self.words()
+            status = RecordStatus.FAIL
+            reason = GRADIENT_BACK if back else self.apart(theirs, row)
         own, base = row.get("native"), theirs.get("native", 0.0)
         # A loss that the baseline has in float32 is near float64 there, and should be here.
         types = theirs.get("dtype"), row.get("dtype")
@@ -305,15 +318,14 @@ class EventJudge:
             return
         yield self.row(name, status, error, limit, reason)
 
-    def words(self) -> str:
-        """What a wrong value means here."""
-        return {
-            "input": "what is given to the model is computed by another formula",
-            "loss": "the loss is another formula",
-            "gradients": CHANGED,
-            "state": "this is updated otherwise",
-            "output": "this result is computed otherwise",
-        }[self.kind]
+    def apart(self, theirs: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
+        """What is seen of a value that is another one; why it is, only calls that differ tell."""
+        if self.kind == "gradients":
+            return CHANGED
+        mine, golden = number_of(row, theirs), number_of(theirs, theirs)
+        if mine is None or golden is None:
+            return OTHER_VALUES
+        return Text(OTHER_NUMBER, target=f"{mine:.8g}", golden=f"{golden:.8g}")
 
     def row(
         self,

@@ -1,11 +1,9 @@
 """Which causes are right for which fault.
 
-A cause that is a fact about a place (other settings, another mode, another formula of the loss) is
-right where the fault lies there, as `where` said before any run. One that an experiment found has to
-be written down here for the fault. What is not written is wrong.
+A cause that is a fact about a place (other settings, another mode) is right where the fault lies
+there, as `where` said before any run. One that an experiment found has to be written down here for
+the fault. What is not written is wrong.
 """
-
-# ruff: noqa: E501  names of faults, as tables
 
 from __future__ import annotations
 
@@ -13,7 +11,6 @@ from tests.verify.whole_faults import WholeFault
 
 # cause → words of `where` of which one must be there
 PLACES = {
-    "loss": "loss",
     "optimiser settings": "update schedule",
     "optimiser code": "update",
     "weights changed by hand": "update state",

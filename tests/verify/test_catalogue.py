@@ -21,6 +21,6 @@ def test_causes_are_listed_of_faults_that_exist() -> None:
     listed = {name.strip() for names in TRIED.values() for name in names.split(";")} - {""}
     assert listed - NAMES.keys() == set()
     assert right_cause(NAMES["loss times 1.1"], "another operator")
-    assert right_cause(NAMES["padding not masked"], "loss")
+    assert right_cause(NAMES["scaler: eval forgotten"], "training mode")
+    assert not right_cause(NAMES["padding not masked"], "loss")  # a place, and no cause
     assert not right_cause(NAMES["padding not masked"], "scale")
-    assert not right_cause(NAMES["one validation less"], "loss")
