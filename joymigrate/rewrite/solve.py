@@ -20,7 +20,7 @@ from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.device_tests import is_test
 from joymigrate.rewrite.module import StayingPlace
 from joymigrate.rewrite.values import growth
-from joymigrate.rewrite.values.cells import COMPARED, GOES, Cell, Guard, TextPlace
+from joymigrate.rewrite.values.cells import COMPARED, COMPARISON, GOES, Cell, Guard, TextPlace
 from joymigrate.rewrite.values.graph import ValueGraph, home_of
 from joymigrate.rewrite.values.growth import State, follow, grow, sources, way_to
 from joymigrate.rewrite.values.settings_files import is_settings
@@ -38,10 +38,12 @@ Site = tuple[str, int, int]  # file, line and column of a finding
 Way = tuple[tuple[str, int, str], ...]  # lines that a value goes through: file, line, and how
 IGNORED = re.compile(r"joymigrate:\s*ignore")
 QUESTION = re.compile(r"\bget_device_(?:capability|name|properties)\s*\(")  # of the card
-# Lines that set switches of the origin's libraries, or that people read.
+# Lines that set switches of the origin's libraries, or tell people something and call no more than
+# a question for the card.
 HARMLESS = re.compile(
-    r"(?:[ \t]*(?:(?:torch\.backends\.|cudnn\.)[\w.]+[ \t]*=[^=\n][^\n]*"
-    r"|(?:print|warnings\.warn|log(?:ger|ging)?\.\w+)\([^\n]*\)|pass|#[^\n]*)?(?:\n|$))+"
+    r"(?:[ \t]*(?:(?:torch\.backends\.|cudnn\.)[\w.]+[ \t]*=[^=\n;()][^\n;()]*"
+    r"|(?:print|warnings\.warn|log(?:ger|ging)?\.\w+)"
+    r"\((?:[^\n;()]|\bget_device_\w+\([^\n;()]*\))*\)|pass|#[^\n]*)?(?:\n|$))+"
 )
 ORIGINS = re.compile(rf"{QUESTION.pattern}|torch\.backends\.|\bcudnn\.")
 FLAG = re.compile(r"is_\w+$")  # `is_cuda` of `x.is_cuda`
@@ -263,10 +265,20 @@ class Solver:
         reason = Text(GUARDS, text=place.text, path=path, line=place.line)
         why = TierDecision(Tier.REPORT, reason, ((path, place.line, "stands behind"),))
         guard = home.conditions.get((place.start, place.end)) if home is not None else None
-        if guard is not None and not may_be_off(self.graph.texts[path], guard):
+        if guard is not None and not self.is_off(path, guard):
             yield from self.close(path, guard, why)
         elif guard is None and home is not None:
             yield from self.answer(path, place.start, place.start + 1, why)
+
+    def is_off(self, path: str, guard: Guard) -> bool:
+        """Whether a condition is a comparison with a text that stays, and what it is before may be
+        off: there is nothing to hold."""
+        home = self.graph.file(path)
+        compares = home is not None and home.questions.get(guard.cell) == COMPARISON  # type: ignore[arg-type]
+        stays = compares and not any(
+            self.tier(number) in PLACED for number in self.over(path, guard.start, guard.end)
+        )
+        return stays and may_be_off(self.graph.texts[path], guard)
 
     def close(self, path: str, guard: Guard, why: TierDecision) -> Iterator[Cell]:
         """Hold a condition, the questions that answer it, and what runs behind their answers."""

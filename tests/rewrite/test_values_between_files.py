@@ -18,6 +18,7 @@ LACKS = "torch.cuda.jiterator._create_jit_fn('x')"
 PROBE = TORCH + "def has_gpu():\n    return torch.cuda.is_available()\n"
 ENV = TORCH + "class Env:\n    def has_gpu(self):\n        return torch.cuda.is_available()\n"
 HOLDS = "from env import has_gpu\nif has_gpu():\n    "
+BOTH = TORCH + f"from env import has_gpu\nx = 1\nif has_gpu():\n    {LACKS}\n    x = x.cuda()\n"
 SHARED = {"a.py": TORCH + "class E:\n    def __init__(self):\n"
           "        self.where = 'cuda' if torch.cuda.is_available() else 'cpu'\n",
           "b.py": "from a import E\ndef f(e: E):\n"
@@ -52,6 +53,51 @@ HELD = {
         "    return False\n",
         "u.py": TORCH + "from env import has\nwhere = 'cuda' if has() else 'cpu'\n"
         f"if where == 'cuda':\n    {LACKS}\n",
+    },
+    "kept in a variable of a function": {
+        "env.py": TORCH + "def has_gpu():\n    if torch.cuda.is_available():\n        ok = True\n"
+        "    else:\n        ok = False\n    return ok\n",
+        "u.py": BOTH,
+    },
+    "taken back behind a question": {
+        "env.py": TORCH + "HAS = True\nif not torch.cuda.is_available():\n    HAS = False\n"
+        "def has_gpu():\n    return HAS\n",
+        "u.py": BOTH,
+    },
+    **{
+        f"answered by {answer}": {
+            "env.py": f"{TORCH}HAS = {answer}\n",
+            "u.py": TORCH + f"from env import HAS\nif HAS:\n    {LACKS}\n",
+            "v.py": TORCH + "from env import HAS\ndevice = 'cuda' if HAS else 'cpu'\n"
+            "x = torch.zeros(1).to(device)\n",
+        }
+        for answer in (
+            "bool(torch.cuda.is_available())",
+            "int(torch.cuda.is_available())",
+            "any([torch.cuda.is_available()])",
+            "not torch.cuda.is_available()",
+            "not (not torch.cuda.is_available())",
+            "True if torch.cuda.is_available() else False",
+            "False if not torch.cuda.is_available() else True",
+            "torch.cuda.is_available() is True",
+            "torch.cuda.device_count() != 0",
+            "torch.cuda.is_available() & True",
+        )
+    },
+    "answered by a lambda": {
+        "env.py": TORCH + "has_gpu = lambda: torch.cuda.is_available()\n",
+        "u.py": BOTH,
+    },
+    "asked before what may be off": {
+        "env.py": PROBE, "u.py": TORCH + HOLDS + "print(torch.cuda.get_device_capability())\n",
+    },
+    "before more than a switch": {
+        "u.py": TORCH + "device = 'cuda' if torch.cuda.is_available() else 'cpu'\n"
+        f"if device == 'cuda':\n    torch.backends.cudnn.benchmark = True; {LACKS}\n",
+    },
+    "before more than a printed text": {
+        "u.py": TORCH + "device = 'cuda' if torch.cuda.is_available() else 'cpu'\n"
+        f"if device == 'cuda':\n    print(torch.cuda.get_device_name(), {LACKS})\n",
     },
     "an element of a list": {
         "env.py": "PLACES = ['cuda', 'cpu']\n",

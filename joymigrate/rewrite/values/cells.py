@@ -31,6 +31,8 @@ DEPTH = 3  # fields of fields of fields; deeper ones are not followed
 # Which way a value goes along an edge: it comes from the other cell, goes there, or either.
 COMES, GOES, EITHER = 1, -1, 0
 COMPARED = "compared"
+COMPARISON = "=="  # what is asked by a comparison with a text
+DECIDED = "decided"  # a yes or no, and the answer of a condition that it stands behind
 PLACED = "placed"  # a device, and a tensor or module that is on it
 
 

@@ -10,6 +10,8 @@ from joymigrate.rewrite.module import HELPER
 from joymigrate.rewrite.source import SourceText
 from joymigrate.rewrite.values.cells import (
     COMPARED,
+    COMPARISON,
+    DECIDED,
     DEPTH,
     PLACED,
     CallSite,
@@ -33,7 +35,7 @@ class Expressions:
         self.statement = 0
         self.single: ast.stmt | None = None  # the statement, where it is one expression
         self.chain = 0
-        self.guards: list[Guard] = []
+        self.guards: list[tuple[Guard, bool]] = []  # conditions around, and whether they hold here
 
     # -- places --------------------------------------------------------------------------------
 
@@ -63,7 +65,7 @@ class Expressions:
         if cell not in self.file.places:
             place = TextPlace(cell[2], end, line, self.statement, self.chain, quoted)
             self.file.places[cell] = place
-            self.file.guards += [(cell, guard) for guard in self.guards]
+            self.file.guards += [(cell, guard) for guard, holds in self.guards if holds]
         return cell
 
     def field(self, cell: Cell | None, name: str) -> Cell | None:
@@ -118,10 +120,15 @@ class Expressions:
         return None
 
     def constant(self, node: ast.Constant) -> Cell | None:
-        """A text that counts."""
+        """A text that counts; a yes or no, which is the answer of the conditions around it."""
         if isinstance(node.value, str) and self.words.match(node.value):
             return self.text_cell(node)
-        return None
+        if not isinstance(node.value, bool) or not self.guards:
+            return None
+        cell = self.fresh(node)
+        for guard, _ in self.guards:
+            self.file.join(cell, guard.cell, node.lineno, DECIDED)
+        return cell
 
     def joined(self, node: ast.JoinedStr) -> Cell | None:
         """An f-string: the text it starts with, or the value it starts with."""
@@ -236,11 +243,13 @@ class Expressions:
             other = self.value(right)
             for side in (left, other):
                 if side is not None and (side[0] == "text" or side in self.file.questions):
-                    self.file.questions[cell] = self.file.questions.get(side, "==")
+                    self.file.questions[cell] = self.file.questions.get(side, COMPARISON)
             line = right.lineno
-            if isinstance(op, (ast.Eq, ast.NotEq, ast.Is, ast.IsNot)):
+            if isinstance(getattr(right, "value", None), int):  # a number of devices, yes or no
+                self.file.join(cell, left, line, "asked")
+            elif isinstance(op, (ast.Eq, ast.NotEq, ast.Is, ast.IsNot)):
                 self.file.join(left, other, line, COMPARED)
-            elif isinstance(op, (ast.Gt, ast.GtE, ast.Lt)):  # a number of devices
+            elif isinstance(op, (ast.Gt, ast.GtE, ast.Lt, ast.LtE)):
                 self.file.join(cell, left, line, "asked")
             elif isinstance(op, (ast.In, ast.NotIn)) and other is not None:
                 if left is not None and left[0] == "text" and not isinstance(right, WRITTEN):
@@ -259,13 +268,11 @@ class Expressions:
         negated = is_denied(node.test)
         guard = self.guard_of(node.test, *self.span(node.orelse if negated else node.body))
         for branch, held in ((node.body, not negated), (node.orelse, negated)):
-            if held:
-                self.guards.append(guard)
+            self.guards.append((guard, held))
             value = self.value(branch)
             if not (known and branch is node.body):
                 self.file.join(cell, value, node.lineno, "choice")
-            if held:
-                self.guards.pop()
+            self.guards.pop()
         return cell
 
     def either(self, node: ast.BoolOp) -> Cell:
@@ -275,7 +282,7 @@ class Expressions:
         for number, part in enumerate(node.values):
             self.file.join(cell, self.value(part), node.lineno, "choice")
             if isinstance(node.op, ast.And) and number < len(node.values) - 1:
-                self.guards.append(self.guard_of(part, self.span(part)[1], cell[3]))
+                self.guards.append((self.guard_of(part, self.span(part)[1], cell[3]), True))
                 behind += 1
         del self.guards[len(self.guards) - behind :]
         return cell
@@ -325,7 +332,7 @@ class Expressions:
         return held
 
     def binary(self, node: ast.BinOp) -> Cell | None:
-        """A text that is built: what it starts with."""
+        """A text that is built: what it starts with; answers that are put together."""
         left, right = self.value(node.left), self.value(node.right)
         self.meet(left, right, node.lineno)
         if isinstance(node.op, (ast.Mod, ast.Mult)):
@@ -336,7 +343,12 @@ class Expressions:
             ):
                 self.file.join(left, right, node.lineno, "joined")
             return left
-        return None
+        if not isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor)):
+            return None
+        cell = self.fresh(node)
+        for part in (left, right):
+            self.file.join(cell, part, node.lineno, "choice")
+        return cell
 
     def walrus(self, node: ast.NamedExpr) -> Cell | None:
         """`(x := value)`."""

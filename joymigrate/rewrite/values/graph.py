@@ -316,9 +316,12 @@ class ValueGraph:
     def _find_callers(self, function: Cell) -> Iterator[CallSite]:
         home = self.file(function[1])
         known = home.functions.get(function[2]) if home is not None else None
-        if home is None or known is None or not known.name:
+        if home is None or known is None:
             return
-        names, wanted = {known.name}, {function}
+        names, wanted = {known.name} - {""}, {function}
+        if not names:  # a lambda, by what it is assigned to
+            held = (edge.cell for edge in home.edges.get(function, ()) if edge.kind == "assigned")
+            names = {each[-1] for each in held if each[0] in ("name", "field", "attribute")}
         inside: set[str] = set()
         if known.name == "__init__" and known.owner in home.classes:
             owner = ("class", function[1], known.owner)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from joymigrate.rewrite.values.cells import COMES, COMPARED, GOES, Cell, Edge
+from joymigrate.rewrite.values.cells import COMES, COMPARED, DECIDED, GOES, Cell, Edge
 
 Near = Callable[[Cell, int], Iterable[Edge]]  # of a cell, the way that its value goes
 State = tuple[Cell, bool]  # a cell, and whether a comparison was passed on the way
@@ -26,6 +26,7 @@ def sources(start: Iterable[Cell], near: Near, limit: int) -> set[Cell]:
 
 def grow(start: Cell, near: Near, limit: int) -> dict[State, Way]:
     """What a value meets: where it goes, what is compared with it there, and where that comes from.
+    The answer of a question for it is another value.
 
     Each with the state that it was found from and the edge. Ends after `limit` cells: what a value
     meets then is not known as a whole.
@@ -36,7 +37,8 @@ def grow(start: Cell, near: Near, limit: int) -> dict[State, Way]:
         cell, passed = state = todo.popleft()
         for edge in near(cell, COMES if passed else GOES):
             after = (edge.cell, passed or edge.kind == COMPARED)
-            if not (passed and edge.kind == COMPARED) and after not in found:
+            again = passed and edge.kind == COMPARED
+            if not again and edge.kind != DECIDED and after not in found:
                 found[after] = (state, edge)
                 todo.append(after)
     return found

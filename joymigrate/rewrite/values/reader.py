@@ -104,7 +104,7 @@ class StatementReader(Expressions):
             self.statement = node.lineno
             guard = self.one(node, end)
             if guard is not None:
-                self.guards.append(guard)
+                self.guards.append((guard, True))
                 opened += 1
             self.statement, self.chain = before, chain
         if opened:
@@ -133,8 +133,6 @@ class StatementReader(Expressions):
             if self.here:
                 result = ("return", self.path, self.here[-1])
                 self.file.join(result, held, node.lineno, "returned")
-                if isinstance(getattr(node.value, "value", None), bool):
-                    self.decide(result, node.lineno)
         elif isinstance(node, (ast.For, ast.AsyncFor)):
             held = self.value(node.iter)
             self.assign(node.target, self.field(held, "[]"), node.lineno)
@@ -163,11 +161,6 @@ class StatementReader(Expressions):
                 self.value(child)
         return None
 
-    def decide(self, cell: Cell, line: int) -> None:
-        """Say that a yes or no is the answer of the conditions that it stands behind."""
-        for guard in self.guards:
-            self.file.join(cell, guard.cell, line, "decided")
-
     def branch(self, node: ast.If | ast.While, end: int) -> Any:
         """`if`: its test guards the body, or what follows where the body leaves."""
         if not self.chain:
@@ -180,20 +173,15 @@ class StatementReader(Expressions):
         guard = self.guard_of(node.test, first, last)
         if leaves(node.body[-1] if negated else node.orelse[-1] if node.orelse else node.test):
             self.file.refusing.append(guard)
-        if not negated:
-            self.guards.append(guard)
+        self.guards.append((guard, not negated))
         chain, self.chain = self.chain, 0
         self.block(node.body)
-        if not negated:
-            self.guards.pop()
-        else:
-            self.guards.append(guard)
+        self.guards[-1] = (guard, negated)
         one = len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If)
         self.chain = chain if one else 0
         self.block(node.orelse)
         self.chain = chain
-        if negated:
-            self.guards.pop()
+        self.guards.pop()
         return guard if after else None
 
     def tried(self, node: Any) -> None:

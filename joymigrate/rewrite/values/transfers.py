@@ -17,6 +17,8 @@ CALLS: dict[str, str] = {
          "omegaconf.OmegaConf.create"), "=0",
     ),
     **dict.fromkeys(("re.match", "re.search", "re.fullmatch"), "0~1"),
+    **dict.fromkeys(("bool", "int"), "=0"),
+    **dict.fromkeys(("any", "all", "max", "min", "sum"), "=<0.[]"),
     "typing.cast": "=1",
     "filter": "=1",
     "getattr": "=<0.?1 =<2",
