@@ -25,7 +25,10 @@ PACKAGE = re.compile(  # pip freeze; a report's "torch version: 2.5.1"; pip list
     r"|\s+(?P<listed>\d[\w.+!-]*)(?:\s+(?:/\S+|\S+\s+(?:pypi|conda-forge|defaults)))?)$"
 )
 SHOWN = re.compile(r"^Name: (\S+)\s*\nVersion: (\S+)", re.MULTILINE)  # pip show
-VARIABLE = re.compile(r"^(?:export |declare -x )?([A-Z][A-Z0-9_]*)=[\"']?(.*?)[\"']?$")
+VARIABLE = re.compile(  # env, declare, export, or before a command: a value ends as in a shell
+    r"^(?:export |declare -x )?([A-Z][A-Z0-9_]*)="
+    r"(?:\"([^\"]*)\"|'([^']*)'|[\"']?([^\s;&\"']*))(?:[\s;&\"'].*)?$"
+)
 PYTHON = re.compile(r"(?i)^(?:- *)?python(?: version)?:?\s+v?(3\.\d+(?:\.\d+)?)")
 ARCH = re.compile(r"(?i)(?:^linux\b.*|^architecture:\s*|^platform\b.*|^)\b(aarch64|x86_64)\b")
 DEVICE = re.compile(r"^c([rw-]{9})\S*\s+\d+\s+(\S+)\s+(\S+)\s.*\s(/dev/\S+)$")  # ls -l
@@ -34,6 +37,11 @@ SHARED = re.compile(r"^\S+\s+([\d.]+)([KMGT]?)i?\s.*\s/dev/shm$")  # df -h
 BYTES = {"": 10, "K": 10, "M": 20, "G": 30, "T": 40}  # df without a letter counts in KiB
 CALLED = {"pytorch": "torch"}  # as torch's own report calls it
 TRACE = "Traceback (most recent call last)"
+FRAME = '  File "'
+TOLD = (  # `- **driver version**: 24.1.rc2 (aarch64)`: a line of nothing else
+    r"(?im)^[ >|*#•-]*(?:{})(?:[ _]?version)?[ *`:=|]*v?(\d+(?:[.-]\w+)+)[ *`|.]*(?:\(.*\))?$"
+)
+TIME = re.compile(r"\d+(?=[-:.,/T]\d)|(?<=\d[-:.,/T])\d+")
 LISTED = (PACKAGE, VARIABLE, DEVICE)
 ERROR = re.compile(
     r"(?:^|[\s\]:])(?:[A-Za-z_][\w.]*)?(?:Error|Exception)\b:|\bERR\d{5}\b|\bERROR\b|(?i:^error\b)"
@@ -50,7 +58,7 @@ def read_message(text: str, chip: Chip) -> dict[str, Any] | None:
         "packages": read_packages(text, lines, places),
         "variables": read_variables(lines, places),
         "machine": read_machine(lines),
-        **read_versions(text, places),
+        **read_versions(lines, places),
         "memory": read_memory(lines),
         "errors": list(read_errors(text, chip, rules)),
     }
@@ -83,8 +91,8 @@ def is_version(text: str) -> bool:
 
 def read_variables(lines: Sequence[str], places: RecordPlaces) -> dict[str, str]:
     """The variables that a record would hold, the last of each."""
-    pairs = [one.groups() for one in map(VARIABLE.match, lines) if one]
-    return {name: value for name, value in pairs if name in places.variables}
+    pairs = [one.groups("") for one in map(VARIABLE.match, lines) if one]
+    return {name: "".join(value) for name, *value in pairs if name in places.variables}
 
 
 def read_machine(lines: Sequence[str]) -> dict[str, Any]:
@@ -101,13 +109,17 @@ def read_machine(lines: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def read_versions(text: str, places: RecordPlaces) -> dict[str, Any]:
-    """The cards and the versions below Python: driver, firmware, the SDK."""
+def read_versions(lines: Sequence[str], places: RecordPlaces) -> dict[str, Any]:
+    """The cards and the versions below Python: driver, firmware, the SDK. What a tool or a path
+    shows decides over a line that somebody may have written."""
+    text = "\n".join(lines)
     smi = look.read_smi(text, places)
-    said = {name: re.search(pattern, text) for name, pattern in places.pasted.items()}
-    version = {name: found[1] for name, found in said.items() if found}
-    driver = version.get("driver") or smi.get("version")
-    parts = {"version": driver, "firmware": version.get("firmware")}
+    version = {"driver": smi["version"]} if smi["version"] else {}
+    told = [(part, TOLD.format(label)) for part, label in places.told.items()]
+    for part, form in [*places.shown.items(), *told]:
+        if found := re.search(form, text):
+            version.setdefault(part, found[1])
+    parts = {"version": version.get("driver"), "firmware": version.get("firmware")}
     return {
         "smi": {"exit_code": 0, "output": "", **smi} if smi["cards"] else {},
         "driver": {name: one for name, one in parts.items() if one},
@@ -156,22 +168,30 @@ def read_errors(text: str, chip: Chip, rules: DoctorRules) -> Iterator[str]:
 
 def split_tracebacks(lines: Sequence[str]) -> tuple[list[str], list[str]]:
     """How each traceback ends, up to an empty line, and the lines outside of all. What a log puts
-    before each line (a rank, a time) is cut off by its width."""
+    before each of its lines (a rank, a time) is cut off; a line with another prefix is outside."""
     ends: list[list[str]] = []
     outside: list[str] = []
-    width, part = 0, "outside"
+    prefix, part = "", "outside"
     for line in lines:
         if TRACE in line:
-            width, part = line.index(TRACE), "frames"
+            prefix, part = line[: line.index(TRACE)], "frames"
             ends.append([])
             continue
-        said = line[width:] if part != "outside" else line
-        if part == "frames" and said.strip() and not said.startswith((" ", "\t")):
+        if part == "frames" and FRAME in line:
+            prefix = line[: line.index(FRAME)]  # the first line may have more before it
+        said = cut_prefix(line, prefix)
+        if part == "frames" and said and not said.startswith((" ", "\t")):
             part = "end"
-        if part == "end" and not said.strip():
+        if part == "end" and not said:
             part = "outside"
-        if part == "end":
+        if said and part == "end":
             ends[-1].append(said.strip())
-        elif part == "outside":
+        elif said is None or (said and part == "outside"):
             outside.append(line.strip())
     return [" ".join(one) for one in ends], outside
+
+
+def cut_prefix(line: str, prefix: str) -> str | None:
+    """What a log's line says, None where something else stands before it; times may differ."""
+    start = line.ljust(len(prefix))[: len(prefix)]
+    return line[len(prefix) :].rstrip() if TIME.sub("0", start) == TIME.sub("0", prefix) else None

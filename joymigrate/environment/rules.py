@@ -47,8 +47,12 @@ class RecordPlaces:
     link: tuple[str, ...] = setting((), help="asks the state of the link of `{card}`")
     link_state: str = setting("", help="the state, UP or DOWN: a pattern with one group")
     visible: str = setting("", help="the variable that hides cards")
-    pasted: Mapping[str, str] = setting(
-        make=dict, help="sdk, driver or firmware → its version in a text: a pattern with one group"
+    shown: Mapping[str, str] = setting(
+        make=dict,
+        help="sdk, driver or firmware → its version in files and paths: a pattern with one group",
+    )
+    told: Mapping[str, str] = setting(
+        make=dict, help="the same part → how a line `LABEL version: VERSION` calls it: a pattern"
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 from joymigrate.chips import get
 from joymigrate.cli._main import run
 from joymigrate.environment import diagnose
-from joymigrate.environment.messages import read_message
+from joymigrate.environment.messages import TRACE, read_message, split_tracebacks
 from joymigrate.schema import read_yaml
 
 FOLDER = Path(__file__).parents[1] / "samples" / "environments"
@@ -121,6 +121,95 @@ def test_what_a_log_puts_before_each_line_is_no_error() -> None:
     found = read_message(LOG, CHIP)
     assert found is not None
     assert found["errors"] == ["ImportError: libatb.so: cannot open shared"]
+
+
+def logged(*lines: str, stamp: str = "ERROR 09-12 11:02:33 [core.py:700]") -> str:
+    """Lines of one record of a log."""
+    return "".join(f"(Engine pid=412) {stamp} {line}\n" for line in lines)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        logged("Shutting down", stamp="INFO 09-12 11:02:34 [launcher.py:80]"),
+        logged("Stopped with code 1", stamp="INFO 09-12 11:02:33 [core.py:71]"),
+        "Killed\n",
+        logged("") + logged("Stopped", stamp="INFO 09-12 11:02:33 [core.py:700]"),
+    ],
+)
+def test_what_a_log_says_after_a_traceback_is_no_part_of_its_error(after: str) -> None:
+    found = read_message(LOG + after, CHIP)
+    assert found is not None
+    assert found["errors"] == ["ImportError: libatb.so: cannot open shared"]
+
+
+def test_lines_of_one_traceback_may_have_times_of_their_own_and_others_between_them() -> None:
+    said = TRACE, '  File "a.py", line 3', "    run()", "RuntimeError: it failed", "[ERROR] EZ9999"
+    ours = [f"2025-09-12T11:02:33.{100 + at}Z rank1: {one}" for at, one in enumerate(said)]
+    other = "2025-09-12T11:02:33.104Z rank2: step 5"
+    text = "\n".join([*ours[:2], other, *ours[2:], other])
+    assert split_tracebacks(text.splitlines()) == (
+        ["RuntimeError: it failed [ERROR] EZ9999"],
+        [other, other],
+    )
+
+
+def test_what_stands_before_the_first_line_alone_is_not_cut_from_the_others() -> None:
+    said = f'ERROR:root: {TRACE}\n  File "a.py", line 3\n    run()\nOSError: libatb.so\n\nbye'
+    assert split_tracebacks(said.splitlines()) == (["OSError: libatb.so"], ["bye"])
+    text = logged(f"Engine failed: {TRACE}", '  File "a.py", line 3', "OSError: libatb.so")
+    assert split_tracebacks(text.splitlines()) == (["OSError: libatb.so"], [])
+
+
+NVIDIA_SMI = "| NVIDIA-SMI 550.54.15    Driver Version: 550.54.15    CUDA Version: 12.4     |"
+
+
+@pytest.mark.parametrize(
+    ("text", "sdk", "driver"),
+    [
+        ("It worked with CANN 8.0.RC1 and driver 23.0.3 last year", None, None),
+        ("It worked with CANN 8.0.RC1 last year\nCANN version: 8.1.RC1", "8.1.RC1", None),
+        ("CANN 8.0.RC1 did not help, driver 25.0 did not help", None, None),
+        (f"{NVIDIA_SMI}\nDriver Version     : 550.54.15", None, None),
+        (f"{NVIDIA_SMI}\n- NPU driver version: **24.1.rc2**", None, "24.1.rc2"),
+        ("driver: 23.0.3\n| npu-smi 24.1.rc2   Version: 24.1.rc2   |", None, "24.1.rc2"),
+        ("| CANN | 8.1.RC1 |\nHDK 24.1.rc2 (aarch64)", "8.1.RC1", "24.1.rc2"),
+        ("CANN 8.0.RC1\nexport ASCEND_HOME_PATH=/usr/local/Ascend/cann-8.5.0", "8.5.0", None),
+        ("OSError: /usr/local/Ascend/ascend-toolkit/8.0.RC3/lib64/libgraph.so: bad", "8.0.RC3",
+         None),
+        ("I had /usr/local/Ascend/ascend-toolkit/8.0.RC3 before", None, None),
+    ],
+)  # fmt: skip
+def test_a_version_is_read_where_a_line_is_of_nothing_else(
+    text: str, sdk: str | None, driver: str | None
+) -> None:
+    found = read_message(text, CHIP) or {}
+    seen = [(found.get(part) or {}).get("version") for part in ("sdk", "driver")]
+    assert seen == [sdk, driver]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ASCEND_RT_VISIBLE_DEVICES=0,1 python train.py",
+        "export ASCEND_RT_VISIBLE_DEVICES=0,1  # two cards",
+        'export ASCEND_RT_VISIBLE_DEVICES="0,1"; python train.py',
+        "declare -x ASCEND_RT_VISIBLE_DEVICES='0,1'",
+        "ASCEND_RT_VISIBLE_DEVICES=0,1&& python train.py",
+    ],
+)
+def test_a_value_ends_where_the_shell_ends_it(line: str) -> None:
+    found = read_message(line, CHIP) or {}
+    assert found["variables"] == {"ASCEND_RT_VISIBLE_DEVICES": "0,1"}
+    assert not diagnose(found, CHIP).findings
+
+
+def test_cards_in_descending_order_are_told_what_order_to_take() -> None:
+    said = diagnose(read_message("export ASCEND_RT_VISIBLE_DEVICES=1,0", CHIP) or {}, CHIP).next
+    assert said is not None
+    assert "not ascending" in said.evidence
+    assert "ascending" in said.what
+    assert "ascending" in said.fix
 
 
 @pytest.mark.parametrize(
