@@ -224,3 +224,15 @@ def test_the_nearest_statement_about_torch_decides_not_the_oldest_of_the_project
     assert told["train.py"].edits
     assert not told["old/deep/run.py"].edits
     assert "old/requirements/base.txt:1 allows 1.13" in str(told["old/deep/run.py"].reason)
+
+
+@pytest.mark.parametrize(
+    "place", ["docker/requirements.txt", "envs/environment.yml", "requirements/gpu/base.txt"]
+)
+def test_a_folder_without_python_speaks_for_the_one_above(tmp_path: Path, place: str) -> None:
+    text = "import torch\ntorch.cuda.synchronize()\n"
+    files = {place: "  - pytorch=1.13\n", "pkg/train.py": text}
+    found = look(write(tmp_path, files), Style.ACCELERATOR)
+    told = next(each for each in found.findings if each.path == "pkg/train.py")
+    assert not told.edits
+    assert f"{place}:1 allows 1.13" in str(told.reason)

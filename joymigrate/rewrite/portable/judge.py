@@ -19,8 +19,7 @@ from joymigrate.rewrite.portable.table import UNKNOWN, floors, version
 REQUIREMENTS = re.compile(
     r"(requirements[\w./-]*\.txt|pyproject\.toml|setup\.(?:py|cfg)|env\w*\.ya?ml)$"
 )
-
-
+CODE = ("python", "notebook")  # kinds of files that need a torch
 NEEDED = re.compile(
     r"(?<![\w-])(?:py)?torch\s*(?:\[[^\]\n]*\])?\s*(?:>=|~=|={1,3})\s*(\d+(?:\.\d+)*)"
 )
@@ -29,8 +28,11 @@ NEEDED = re.compile(
 def find_floors(files: Iterable[File]) -> dict[str, Floor]:
     """The oldest torch that each folder of a project says it supports, and where; `.` is the root.
 
-    A folder of nothing but requirements speaks for the one above it.
+    A folder with no Python in it or below speaks for the one above it.
     """
+    files = list(files)
+    code = (PurePosixPath(each.relative) for each in files if each.kind in CODE)
+    coded = {PurePosixPath(), *(above for path in code for above in path.parents)}
     found: dict[str, list[Floor]] = {}
     for file in files:
         if not REQUIREMENTS.search(file.relative):
@@ -39,8 +41,7 @@ def find_floors(files: Iterable[File]) -> dict[str, Floor]:
         for number, line in enumerate(text.splitlines(), 1):
             named = NEEDED.search(line.split("#")[0])
             if named is not None:
-                folder = PurePosixPath(file.relative).parent
-                folder = folder.parent if folder.name == "requirements" else folder
+                folder = next(at for at in PurePosixPath(file.relative).parents if at in coded)
                 floor = Floor(named[1], f"{file.relative}:{number}")
                 found.setdefault(folder.as_posix(), []).append(floor)
     return {folder: min(several, key=age) for folder, several in found.items()}
