@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from joymigrate.errors import JoyError
@@ -37,6 +38,17 @@ def make_home(root: Path) -> Path:
     except OSError as error:
         raise unwritable(home, error) from None
     return home
+
+
+def remove_empty_home(root: Path) -> None:
+    """Remove a `.joymigrate/` that holds nothing: with it a folder would count as a project."""
+    home = home_of(root)
+    ignore = home / ".gitignore"
+    with suppress(OSError):
+        (home / "steps").rmdir()
+        if list(home.iterdir()) == [ignore]:
+            ignore.unlink()
+            home.rmdir()
 
 
 def unwritable(path: Path, error: OSError) -> JoyError:

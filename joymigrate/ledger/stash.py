@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from joymigrate.ledger.lock import try_lock
-from joymigrate.ledger.place import home_of, make_home, project_root
+from joymigrate.ledger.place import home_of, make_home, project_root, remove_empty_home
 
 STASH = "stash"
 LOCK = ".lock"
@@ -34,6 +34,7 @@ def stash(paths: Collection[str], folder: Path, spare: Collection[str] = ()) -> 
         return
     root = project_root(folder)
     inside = folder.resolve().relative_to(root)
+    is_new = not home_of(root).exists()
     home = make_home(root) / STASH
     home.mkdir(exist_ok=True)
     room = home / secrets.token_hex(4)
@@ -45,6 +46,10 @@ def stash(paths: Collection[str], folder: Path, spare: Collection[str] = ()) -> 
         finally:
             bring_back(room, root, {str(inside / os.path.relpath(path, folder)) for path in spare})
             clear(room)
+    if is_new:
+        with contextlib.suppress(OSError):
+            home.rmdir()
+        remove_empty_home(root)
 
 
 def restore_stashed(path: Path) -> tuple[int, list[Path]]:

@@ -93,7 +93,7 @@ def test_another_run_begins_as_the_first_and_leaves_what_that_made(tmp_path: Pat
         (tmp_path / "log.txt").write_text("again")
     assert (tmp_path / "out" / "checkpoint.pt").read_text() == "of the first run"
     assert not (tmp_path / "log.txt").exists()
-    assert names(tmp_path) == ["base.jmb", "data.txt", "out"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["base.jmb", "data.txt", "out"]
 
 
 LONG = """
