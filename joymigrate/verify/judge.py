@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from joymigrate.stats import t_quantile
@@ -32,6 +32,12 @@ class ErrorSeries:
     def first_unequal(self) -> float:
         """Where an exact series differs first; infinite for nowhere."""
         return next((at for at, error in self.points if error), math.inf)
+
+    def told_before(self, end: float) -> ErrorSeries:
+        """What can be told where the nulls end before `end`: from there on what is not finite on
+        one side alone, which needs no null."""
+        points = [p for p in self.points if p[0] < end or p[1] == math.inf]
+        return replace(self, points=points)
 
 
 @dataclass(frozen=True, slots=True)

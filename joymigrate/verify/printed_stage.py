@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from joymigrate.language import Text
 from joymigrate.verify.bundle import Rank
@@ -96,10 +95,11 @@ def row_of(
 
 def tell_part(key: Key, series: ErrorSeries, judge: Judge, found: Findings) -> ErrorSeries:
     """The numbers of a column that the baseline's other runs printed, too, where they were ended
-    before the program's own end."""
+    before the program's own end. Whole numbers are no exception: rounding moves a count of hits."""
     if not math.isfinite(judge.end):
         return series
     known = min((len(null[key].points) for null in judge.nulls if key in null), default=0)
-    if known < len(series.points):
-        found.leave_out(PRINTED, len(series.points) - known, ENDED)
-    return replace(series, points=series.points[:known])
+    told = series.told_before(known)
+    if len(told.points) < len(series.points):
+        found.leave_out(PRINTED, len(series.points) - len(told.points), ENDED)
+    return told

@@ -163,7 +163,7 @@ def weight_errors(ours: Items, theirs: Items) -> ErrorSeries:
     """Norms of weights that are changed in some steps only."""
     there = by_step(theirs)
     known = [(s, n, there[s][0]) for s, n in ours if s in there]
-    return ErrorSeries([(int(s), abs(n - m) / max(abs(n), 1e-30)) for s, n, m in known])
+    return ErrorSeries([(int(s), value_error(n, m, 0.0)) for s, n, m in known])
 
 
 ERRORS: Mapping[str, Callable[[Items, Items], ErrorSeries]] = {

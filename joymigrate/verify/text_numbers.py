@@ -20,7 +20,7 @@ NAMES_NEXT = re.compile(r"\s[\w/%.-]*[A-Za-z][\w/%.-]*\s*[=:]?\s*" + NUMBER.patt
 MEASURES = re.compile(
     r"time|sec|took|elapsed|eta\b|speed|throughput|mem|bytes|\b[kmg]i?b\b|\bms\b|\bus\b|\bs\b|/s\b"
     r"|it/s|tok|flops|date|\bpid\b|port|addr|host|version|device|\w*[gn]pu|cuda|seed|path|file|cpu"
-    r"|\bsms?\b|multi.?processors?",
+    r"|(?-i:\bSM(?:s| count))\W*$|multi.?processors?",
     re.IGNORECASE,
 )
 # What a program is told is no result, and carries no rounding of the numbers beside it.

@@ -86,21 +86,20 @@ def judge_run(
     if not a or not b:
         found.leave_out("run", 0, "one side was recorded by an older joymigrate")
         return []
-    found.recorded["run"] = a["steps"]
+    found.recorded["run"] = int(min(a["steps"], judge.end))  # what could be compared
     if not alike:
         found.leave_out("run", a["steps"], "the sides have other numbers of processes")
         return []
     steps = min(a["steps"], b["steps"])
     broken = [int(place["step"]) for place in map(crash.of, ([ours], [theirs])) if place]
-    if broken or judge.end < steps:
+    if broken:
         # What a step did before it broke off is not its whole work.
-        end = min([judge.end, *broken])
-        a, b = (whole_steps(side, end) for side in (a, b))
-        if judge.end < steps:
-            found.leave_out("run", steps - int(judge.end), ENDED)
-        steps = int(min(steps, end))
-    found.compared["run"] = steps
-    run = RunJudge(a, b, roots, Display(ours.program), judge, found)
+        a, b = (whole_steps(side, min(broken)) for side in (a, b))
+        steps = min([steps, *broken])
+    if judge.end < steps:
+        found.leave_out("run", steps - int(judge.end), ENDED)
+    found.compared["run"] = int(min(steps, judge.end))
+    run = RunJudge(a, b, roots, Display(ours.program), judge, found, steps)
     run.same_draws = draws_alike(ours, theirs)
     if not run.same_draws and drawing(theirs):
         found.end = 0
@@ -114,10 +113,13 @@ def is_untold(
     judge: Judge, found: Findings, series: ErrorSeries, decided: SeriesDecision, what: Any
 ) -> bool:
     """Whether nothing can be told of a series; what can't is left out under its name."""
+    if not series.points:
+        return True
     beyond = [error for at, error in series.points if at >= decided.untold]
     if not any(beyond):
         return False
-    why = ENDED if math.isfinite(judge.end) and decided.limit is None else UNTOLD
+    unseen = math.isfinite(judge.end) and decided.limit is None and not series.exact
+    why = ENDED if unseen else UNTOLD
     found.leave_out(what, len(beyond), why if judge.nulls else ALONE)
     return decided.at is None
 
@@ -143,11 +145,12 @@ class RunJudge:
         view: Display,
         judge: Judge,
         found: Findings,
+        steps: int,
     ) -> None:
         self.ours, self.theirs, self.roots = ours, theirs, roots
         self.view, self.judge, self.found = view, judge, found
         self.series = observe_run(ours, theirs, roots)
-        self.steps = found.compared["run"]
+        self.steps = steps
         self.same_draws = True
 
     def rows(self) -> Iterator[Difference]:
@@ -229,7 +232,8 @@ class RunJudge:
         points = [p for p in series.points if p[0] < end and p[0] not in given]
         if len(points) + len(given) < len(series.points) and self.same_draws:
             self.found.leave_out(self.words(kind, name), len(series.points) - len(points), PARTED)
-        return replace(series, points=points)
+        made = replace(series, points=points)
+        return made if series.exact else made.told_before(self.judge.end)
 
     def words(self, kind: str, name: str) -> Any:
         """What a user calls a series."""

@@ -15,7 +15,9 @@ import pytest
 from joymigrate.ledger.stash import restore_stashed
 from joymigrate.verify import made_files
 from joymigrate.verify.bundle import Rank, open_bundle
-from joymigrate.verify.model import Outcome
+from joymigrate.verify.findings import Findings
+from joymigrate.verify.judge import ErrorSeries, Judge
+from joymigrate.verify.model import Outcome, RecordStatus
 from joymigrate.verify.repeat_runs import (
     SECONDS,
     ended_at,
@@ -23,7 +25,9 @@ from joymigrate.verify.repeat_runs import (
     is_given_anew,
     last_step,
 )
-from joymigrate.verify.watch_stage import ENDED
+from joymigrate.verify.scope import least_share
+from joymigrate.verify.tolerance_file import JudgeLimits
+from joymigrate.verify.watch_stage import ENDED, UNTOLD, is_untold
 from tests.cli.joy import joy_with
 from tests.verify.harness import record, replay
 
@@ -124,12 +128,57 @@ def test_other_runs_of_a_long_program_end_early_and_the_rest_is_not_judged_by_th
     assert [len(run["printed"]) for run in runs] == [6, 6]
     clean = replay(bundle, program, tmp_path / "clean.jmb", noise=1.0, noise_seed=7)
     assert clean.verdict is Outcome.PASS
-    assert clean.covered["run"] == {"compared": 6, "of": 12}
+    assert clean.covered["run"] == {"compared": 6, "of": 6}  # what could be compared
+    assert least_share(clean.covered) == 1.0
     assert clean.covered["printed"] == {"compared": 12, "of": 24}
     assert {"what": "run", "count": 6, "reason": ENDED} in clean.uncovered
     assert {"what": "printed", "count": 12, "reason": ENDED} in clean.uncovered
     program.write_text(LONG.replace("# here", SCALED.format(4)))
     assert replay(bundle, program, tmp_path / "fault.jmb").verdict is Outcome.FAIL
+
+
+@pytest.mark.parametrize(
+    ("fault", "stage", "at"),
+    [
+        ("if step == 10: net[0].weight.data.fill_(torch.nan)", "S5W", 10),
+        ("if step == 10: torch.manual_seed(9)", "S5W", 10),
+        ("if step == 11: loss = loss * torch.nan", "S5P", None),
+    ],
+)
+def test_what_needs_no_null_is_judged_behind_the_end_of_the_other_runs(
+    tmp_path: Path, fault: str, stage: str, at: int | None
+) -> None:
+    program, bundle = tmp_path / "program.py", tmp_path / "base.jmb"
+    program.write_text(LONG)
+    record(program, bundle, runs=2, until=5)
+    program.write_text(LONG.replace("# here", fault))
+    found = replay(bundle, program, tmp_path / "fault.jmb")
+    assert found.verdict is Outcome.FAIL
+    failed = [row for row in found.records if row.status is RecordStatus.FAIL]
+    assert [(row.stage, row.step) for row in failed] == [(stage, at)]
+
+
+def test_a_number_that_no_other_run_printed_is_left_out_and_is_no_row(tmp_path: Path) -> None:
+    program, bundle = tmp_path / "program.py", tmp_path / "base.jmb"
+    last = 'print("accuracy {}, hits {}")\n'  # rounding may move either
+    program.write_text(LONG + last.format(0.9, 912))
+    record(program, bundle, runs=2, until=5)
+    program.write_text(LONG + last.format(0.1, 911))
+    found = replay(bundle, program, tmp_path / "other.jmb")
+    assert found.verdict is Outcome.PASS
+    assert {row.op for row in found.records if row.stage == "S5P"} == {"step", "loss"}
+    assert {"what": "printed", "count": 12 + 2, "reason": ENDED} in found.uncovered
+    program.write_text(LONG + last.format(math.nan, 912))
+    found = replay(bundle, program, tmp_path / "nan.jmb")
+    assert found.verdict is Outcome.FAIL
+
+
+def test_what_the_other_runs_change_themselves_is_not_told_as_behind_their_end() -> None:
+    moved = ErrorSeries([(0, 0.0), (1, 1.0)], exact=True)
+    key, found = ("batch", "loader"), Findings()
+    judge = Judge(JudgeLimits(), [{key: moved}], end=6)
+    assert is_untold(judge, found, moved, judge.decide(key, moved), "loader")
+    assert found.uncovered == [{"what": "loader", "count": 1, "reason": UNTOLD}]
 
 
 def test_other_runs_go_to_the_end_of_a_short_program(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +103,8 @@ def test_a_line_that_names_the_machine_is_compared_number_by_number() -> None:
     assert [c.measures for c in mine] == [False, False, True]  # "tokens" is not the loss's unit
     sizes = columns(["SMs: 108", "multiprocessors: 40", "samples: 8"])
     assert [c.measures for c in sizes] == [True, True, False]
+    words = columns(["SMS spam accuracy: 0.98", "SM loss 0.3", "a GPU of 132 SMs", "SM count: 9"])
+    assert [c.measures for c in words] == [False, False, True, True]
     # Two lines with the same words: nobody knows which is which.
     assert not counterparts(columns(["a loss 1 x", "b loss 2 x"]), columns(["c loss 1 x"]))
 
@@ -116,10 +117,10 @@ def watched(states: list[list[int]], **more: Any) -> dict[str, Any]:
 def judged(
     a: dict[str, Any], b: dict[str, Any], *nulls: dict[str, Any]
 ) -> tuple[list[Any], list[Any]]:
-    found = Findings(compared=Counter(run=6))
+    found = Findings()
     view: Any = lambda place: place  # noqa: E731
     judge = judge_by(*(observe_run(a, one, {}) for one in nulls))
-    return list(watch_stage.RunJudge(a, b, {}, view, judge, found).rows()), found.uncovered
+    return list(watch_stage.RunJudge(a, b, {}, view, judge, found, 6).rows()), found.uncovered
 
 
 def test_a_state_that_begins_alike_and_departs_fails_and_another_start_is_named() -> None:
