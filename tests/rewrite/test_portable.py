@@ -236,3 +236,29 @@ def test_a_folder_without_python_speaks_for_the_one_above(tmp_path: Path, place:
     told = next(each for each in found.findings if each.path == "pkg/train.py")
     assert not told.edits
     assert f"{place}:1 allows 1.13" in str(told.reason)
+
+
+@pytest.mark.parametrize(
+    ("option", "line", "safe"),
+    [
+        ("'--gpu', default=None, type=int", "x = x.cuda(args.gpu, non_blocking=True)", False),
+        ("'--gpu', type=int", "x = x.cuda(args.gpu)", False),
+        ("'--gpu', default=0, type=int", "x = x.cuda(args.gpu)", True),
+        ("'--gpu', required=True, type=int", "x = x.cuda(args.gpu)", True),
+        ("'gpu', type=int", "x = x.cuda(args.gpu)", True),
+        ("'--gpu', type=int", "if args.gpu is not None: x = x.cuda(args.gpu)", True),
+        ("'--gpu', type=int", "if args.gpu is None: x = x.cuda(args.gpu)", False),
+        ("'--gpu', type=int", "if x and args.gpu: x = x.cuda(args.gpu)", True),
+    ],
+)
+def test_an_option_that_may_be_none_is_no_device_to_move_to(
+    tmp_path: Path, option: str, line: str, safe: bool
+) -> None:
+    """`.cuda(None)` moves to the current card, `.to(None)` moves nothing."""
+    text = (
+        "import argparse\nimport torch\nparser = argparse.ArgumentParser()\n"
+        f"parser.add_argument({option})\nargs = parser.parse_args()\nx = torch.zeros(2)\n{line}\n"
+    )
+    findings, after = scanned(tmp_path, text)
+    assert (after == text.replace(".cuda(", ".to(")) is safe
+    assert any("moves nothing" in str(each.reason) for each in findings) is not safe
