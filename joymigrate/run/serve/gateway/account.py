@@ -25,15 +25,15 @@ ROUNDING = 1e-4  # a log probability may be above zero by so much
 
 def reply_of(
     read: AnswerReader,
+    call: GatewayCall,
     seconds: float,
     first_byte_seconds: float | None = None,
     gap_seconds: float | None = None,
-    call: GatewayCall | None = None,
     *,
-    odd: bool = False,
+    figures: bool = True,
 ) -> BackendReply:
-    """An answer as answers are compared; with what it says beside its text where a `call` asked for
-    it so that it is compared with another one."""
+    """An answer to a `call` as answers are compared; `figures`: with what it says beside its text,
+    which of a client's own answer is not kept."""
     main, whole = read.main, read.first or {}
     return BackendReply(
         200,
@@ -42,11 +42,11 @@ def reply_of(
         seconds,
         first_byte_seconds,
         gap_seconds,
-        scores=whole_answers.scores_of(whole) if call is not None else (),
-        places=whole_answers.places_of(whole) if call is not None else (),
-        odd=odd,
+        scores=whole_answers.scores_of(whole) if figures else (),
+        places=whole_answers.places_of(whole) if figures else (),
+        odd=whole_answers.oddity(read, call) is not None,
         thoughts=len(main.thoughts),
-        account=account_of(read, call) if call is not None else None,
+        account=account_of(read, call) if figures else None,
     )
 
 

@@ -68,7 +68,7 @@ class AnswerReader:
 
     __slots__ = ("choices", "events", "first", "loud", "tools", "usage")
 
-    LOUD_SCORES = False  # whether log probabilities without a word are something that clients show
+    WHOLE = True  # or in pieces; there log probabilities without a word are something to show
 
     def __init__(self) -> None:
         self.choices: dict[int, ReadChoice] = {}
@@ -125,7 +125,7 @@ class AnswerReader:
         if said.get("prompt_logprobs"):
             self.loud = True
         if logprobs := said.get("logprobs"):
-            self.loud = self.loud or self.LOUD_SCORES
+            self.loud = self.loud or not self.WHOLE
             if isinstance(logprobs, dict):
                 choice.logprobs.append(logprobs)
         if isinstance(ids := said.get("prompt_token_ids"), list) and ids:

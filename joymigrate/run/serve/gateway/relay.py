@@ -238,7 +238,7 @@ class Relay:
         """False for a stream with too few choices, whole tool calls that no program could follow,
         or a text against the request's wishes, where only the standby's are so. The client has it
         already."""
-        odd = whole_answers.find_odd_calls(stream, call)
+        odd = whole_answers.oddity(stream, call)
         if call.strict:
             few = len(stream.said) < call.choices
             odd = ("fewer choices" if few else odd) or whole_answers.find_disobedience(stream, call)
@@ -301,7 +301,7 @@ class Relay:
         if call.method != "POST":
             return AnswerReader()
         read = whole_answers.judge(whole_answers.json_part(body, headers), call)
-        if call.strict and read.choices:
+        if call.strict:
             odd = whole_answers.oddity(read, call) or whole_answers.find_disobedience(read, call)
             if odd:
                 self.allow(attempt, ODD, odd)
@@ -434,7 +434,8 @@ class Relay:
         """Hand a good answer to the shadow, which works later and elsewhere, and what can be seen
         of it to the experiment, where it came from the arm that was drawn."""
         first = attempt.first - attempt.started if attempt.first else None
-        said = reply_of(read, time.perf_counter() - attempt.started, first)
+        seconds = time.perf_counter() - attempt.started
+        said = reply_of(read, call, seconds, first, figures=False)
         wants_json = not read.tools and asks_for_json(call)
         self.observe(call, attempt, observe(said, read.tokens, wants_json=wants_json))
         if self.heard is not None and call.method == "POST":

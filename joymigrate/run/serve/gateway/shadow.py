@@ -432,8 +432,7 @@ class Shadow:
         until = started + self.primary.limits.total_seconds
         body = await read_all(answer, ANSWER_BYTES, until=until)
         read = whole_answers.judge(whole_answers.json_part(body, answer.headers), call)
-        odd = whole_answers.oddity(read, call) if call.strict and read.choices else None
-        return reply_of(read, time.perf_counter() - started, call=call, odd=odd is not None)
+        return reply_of(read, call, time.perf_counter() - started)
 
     async def streamed(
         self, answer: HttpAnswer, call: GatewayCall, upstream: Upstream, started: float
@@ -457,10 +456,7 @@ class Shadow:
                 raise BackendFailure(TOTAL)
         now = time.perf_counter()
         gaps = (now - first) / (stream.tokens - 1) if first and stream.tokens > 1 else None
-        return reply_of(
-            stream, now - started, first - started if first else None, gaps, call,
-            odd=whole_answers.find_odd_calls(stream, call) is not None,
-        )  # fmt: skip
+        return reply_of(stream, call, now - started, first - started if first else None, gaps)
 
     # Telling
 

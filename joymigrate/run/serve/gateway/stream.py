@@ -57,7 +57,7 @@ class RelayedStream(AnswerReader):
         "suffix",
     )
 
-    LOUD_SCORES = True
+    WHOLE = False
 
     def __init__(
         self,

@@ -18,6 +18,7 @@ from joymigrate.run.serve.evidence.failures import (
 from joymigrate.run.serve.gateway.arguments import misfit
 from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.gateway.reader import COUNTS, AnswerReader, count_of
+from joymigrate.run.serve.web import forms
 
 CALLED = ("tool_calls", "stop")  # how an answer with whole tool calls ends
 # With these a stop string may stand in a sound text.
@@ -68,8 +69,16 @@ def json_part(body: bytes, headers: Mapping[str, str]) -> bytes:
 
 
 def oddity(read: AnswerReader, call: GatewayCall) -> str | None:
+    """What no program could do with an answer that speaks: with its tool calls and, of a whole
+    one, with its shape; None: nothing is odd."""
+    if not call.strict or not read.choices:
+        return None
+    shape = oddity_of_shape(read.first or {}, call) if read.WHOLE else None
+    return shape or oddity_of_calls(read, call)
+
+
+def oddity_of_shape(parsed: dict[str, Any], call: GatewayCall) -> str | None:
     """In which way a whole chat or completion answer has another shape than its API gives it."""
-    parsed = read.first or {}
     choices = parsed.get("choices") or []
     if len(choices) != call.choices:
         return "fewer choices" if len(choices) < call.choices else "more choices"
@@ -88,10 +97,10 @@ def oddity(read: AnswerReader, call: GatewayCall) -> str | None:
         return f"usage is a {type(usage).__name__}"
     if any(name in (usage or {}) and count_of(usage, name) is None for name in COUNTS):
         return "usage without counts"
-    return find_odd_calls(read, call)
+    return None
 
 
-def find_odd_calls(read: AnswerReader, call: GatewayCall) -> str | None:
+def oddity_of_calls(read: AnswerReader, call: GatewayCall) -> str | None:
     """What no program could do with the whole tool calls of an answer; None: nothing is odd."""
     if not read.tools or not call.chat:
         return None
@@ -164,14 +173,12 @@ def odd_calls(functions: Sequence[tuple[Any, Any]], call: GatewayCall) -> str | 
     """What no program could do with whole tool calls; None: nothing is odd."""
     import orjson
 
-    tools = call.asked.get("tools")
-    known = [
-        tool["function"].get("name")
-        for tool in (tools if isinstance(tools, list) else ())
-        if isinstance(tool, dict) and isinstance(tool.get("function"), dict)
-    ]
+    offered = forms.rows_in(call.asked.get("tools"))
+    known = [tool["function"].get("name") for tool in offered
+             if isinstance(tool.get("function"), dict)]  # fmt: skip
+    every = len(known) == len(offered)  # no tool has names that only the server knows
     for name, arguments in functions:
-        if known and name not in known:
+        if known and every and name not in known:
             return "a call of a tool that was not offered"
         try:
             if not isinstance(arguments, dict | str):

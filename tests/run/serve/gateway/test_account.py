@@ -47,7 +47,7 @@ def answer() -> dict[str, Any]:
 
 
 def said(parsed: dict[str, Any], asked: GatewayCall = ASKED) -> BackendReply:
-    return reply_of(AnswerReader.of(parsed), 0.0, call=asked)
+    return reply_of(AnswerReader.of(parsed), asked, 0.0)
 
 
 def first(parsed: dict[str, Any]) -> dict[str, Any]:
