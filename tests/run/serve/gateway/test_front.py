@@ -173,7 +173,7 @@ def test_a_mistake_in_the_file_leaves_everything_as_it_was(tmp_path: Path) -> No
             gateway.reload()
             assert "not reloaded" in said[-1]
         assert "needs" not in said[0]
-        assert "rollout cannot change" in said[1]
+        assert "rollout.start cannot change" in said[1]
         assert (await ask(gateway, session))[0] == 200
 
     run(tmp_path, scenario)
@@ -186,17 +186,45 @@ def test_what_may_change_alive_is_a_list_of_names(tmp_path: Path) -> None:
     before = settings.parse(raw, path)
     refuse_changes(before, settings.parse(raw, path))
     refuse_changes(before, settings.parse({**raw, "cors": {"origins": ["https://x"]}}, path))
-    for more in (
-        {"listen": "127.0.0.1:9"}, {"sticky": 1}, {"limits": {"attempts": 2}},
-        {"rollout": {"rule": "eprocess:alpha=0.02"}}, {"state": "other.json"},
-        {"tls": {"certificate": "c.pem"}},
+    for more, key in (
+        ({"listen": "127.0.0.1:9"}, "listen"), ({"limits": {"attempts": 2}}, "limits.attempts"),
+        ({"rollout": {"rule": "eprocess:alpha=0.02"}}, "rollout.rule"),
+        ({"rollout": {"sticky": "none"}}, "rollout.sticky"),
+        ({"rollout": {"last_resort": True}}, "rollout.last_resort"),
+        ({"rollout": {"steps": [5, 100]}}, "rollout.steps"),
+        ({"state": "other.json"}, "state"), ({"log": "log.jsonl"}, "log"),
+        ({"tls": {"certificate": "c.pem"}}, "tls"), ({"access_log": True}, "access_log"),
     ):  # fmt: skip
-        with pytest.raises(JoyError):
+        with pytest.raises(JoyError) as refused:
             refuse_changes(before, settings.parse({**raw, **more}, path))
+        assert refused.value.what.split()[0] == key
     raw["upstreams"]["b"]["role"] = "primary"
     raw["upstreams"]["a"]["role"] = "standby"
-    with pytest.raises(JoyError, match="cannot change"):
+    with pytest.raises(JoyError, match=r"upstreams\.a\.role cannot change"):
         refuse_changes(before, settings.parse(raw, path))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"listen": "8080"}, {"listen": ":8080"}, {"state": "gateway.state.json"},
+        {"rollout": {"steps": [1, 5, 20, 50]}}, {"rollout": {"rule": "eprocess"}},
+        {"limits": {}}, {"log": "./log.jsonl"}, {"tls": {"certificate": "./c.pem"}},
+        {"rollout": {"rule": {"name": "eprocess", "limit": 0.01}, "limit": 0.01}},
+    ],
+)  # fmt: skip
+def test_a_file_that_means_the_same_is_taken_up(tmp_path: Path, more: dict[str, Any]) -> None:
+    raw: dict[str, Any] = {
+        "upstreams": {"a": {"url": "http://a", "role": "primary"},
+                      "b": {"url": "http://b", "role": "standby"}},
+        "log": "log.jsonl", "tls": {"certificate": "c.pem"},
+        "rollout": {"limit": 0.01, "steps": [1, 5, 20, 50, 100]},
+    }  # fmt: skip
+    path = tmp_path / "gateway.yaml"
+    before = settings.parse(raw, path)
+    for name, value in more.items():
+        raw[name] = {**raw.get(name, {}), **value} if isinstance(value, dict) else value
+    refuse_changes(before, settings.parse(raw, path))
 
 
 def test_upstreams_over_tls_that_ask_for_our_certificate(tmp_path: Path) -> None:
