@@ -109,10 +109,10 @@ class UpstreamSettings:
     secured: Tls | None = setting(None, hidden=True)  # `tls` with its files
 
     def __post_init__(self) -> None:
-        for url in (*self.url, *self.urls):
-            trouble = None if self.name else url_trouble(url)  # a name: it is looked up already
-            if trouble:
-                raise JoyError(f"an upstream's url {trouble}, got {url!r}", where="url", help=HELP)
+        given = () if self.name else (("url", self.url), ("urls", self.urls))  # a name: looked up
+        for key, url in ((key, url) for key, urls in given for url in urls):
+            if trouble := url_trouble(url):
+                raise JoyError(f"an upstream's url {trouble}, got {url!r}", where=key, help=HELP)
         if not (self.url or self.urls or self.folder or self.model):
             raise JoyError("an upstream needs a url, or a model folder", help=HELP)
 

@@ -227,6 +227,20 @@ def test_a_file_that_means_the_same_is_taken_up(tmp_path: Path, more: dict[str, 
     refuse_changes(before, settings.parse(raw, path))
 
 
+@pytest.mark.parametrize("key", ["url", "urls"])
+def test_a_wrong_address_is_placed_at_its_own_key(tmp_path: Path, key: str) -> None:
+    path = tmp_path / "gateway.yaml"
+    path.write_text(
+        "upstreams:\n"
+        "  gpu: {url: http://a, role: primary}\n"
+        "  npu:\n    role: standby\n"
+        f"    {key}: [http://b, b:80]\n"
+    )
+    with pytest.raises(JoyError, match="got 'b:80'") as refused:
+        settings.load(path)
+    assert refused.value.where == f"{path}:5 upstreams.npu.{key}"
+
+
 def test_upstreams_over_tls_that_ask_for_our_certificate(tmp_path: Path) -> None:
     files = make_certificates(tmp_path)
     theirs = tls.of_server(tls.Tls(files["server"], files["server.key"], files["ca"]))
