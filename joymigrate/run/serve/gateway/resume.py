@@ -76,6 +76,7 @@ class Continuation:
         self.sent = sent
         self.wrote = False  # something of it went to the client
         self.head = head_of(sent)
+        self.begun = sent.first is not None  # the client has an event, and with it the role
 
     def convert(self, event: dict[str, Any]) -> dict[str, Any] | None:
         """The event for the client, None when it has that already; raises `Diverged`."""
@@ -223,7 +224,7 @@ class ByReplay(Continuation):
         if "token_ids" in choice:
             choice["token_ids"] = ids
             self.saw_ids = True
-        if self.head:
+        if self.begun:
             choice.pop("prompt_token_ids", None)
         source = dict(choice.get("delta") or {}) if self.chat else choice
         fresh = False
@@ -240,13 +241,13 @@ class ByReplay(Continuation):
         if not self.chat:
             source["text"] = self.skip(CONTENT, source.get("text") or "")
             fresh = bool(source["text"])
-        elif self.head:
+        elif self.begun:
             source.pop("role", None)
             fresh = fresh or bool(source.get("tool_calls"))
         if choice.get("finish_reason"):
             if any(self.left.values()) or self.calls_due:
                 raise Diverged("the other backend ended before the point of the break")
-        elif not fresh and not ids and self.head:
+        elif not fresh and not ids and self.begun:
             return None
         if choice.get("finish_reason") and self.saw_ids and self.ids_left:
             raise Diverged("the other backend generates fewer tokens")

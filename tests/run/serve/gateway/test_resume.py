@@ -150,6 +150,19 @@ def test_behind_the_break_everything_is_passed_on() -> None:
     assert way.convert({"id": "x", "choices": [more]}) == {"id": "one", "choices": [more]}
 
 
+def test_a_role_that_the_client_has_is_not_said_again() -> None:
+    sent = RelayedStream()
+    opening = {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
+    event = {"object": "chat.completion.chunk", "choices": [opening]}
+    sent.feed(encode(event))
+    way = continuations(call(), sent)[-1]
+    assert way.convert(event) is None
+    said = {"index": 0, "delta": {"role": "assistant", "content": "a"}}
+    converted = way.convert({**event, "choices": [said]})
+    assert converted is not None
+    assert converted["choices"][0]["delta"] == {"content": "a"}
+
+
 def calling(*calls: tuple[str, str]) -> RelayedStream:
     """A stream of tool calls that broke."""
     stream = RelayedStream()
