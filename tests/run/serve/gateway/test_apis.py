@@ -172,3 +172,45 @@ def test_management_needs_the_admin_key_and_nothing_else_is_reached(table: Table
             assert reached == (status == 200), path
 
     table.run(scenario, rollout=ramp(5), admin_key="boss", keys=["client"])
+
+
+ASKED = ("/v1/chat/completions", "/v1/messages?beta=true", "/v2/models/m/infer")
+MANAGED = ("/v1/load_lora_adapter", "/v2/repository/models/m/load")
+
+
+def words_in(said: Any) -> tuple[str, str]:
+    """Whose error object this is, and its message."""
+    error = said["error"]
+    if isinstance(error, str):
+        return apis.TRITON_WORDS, error
+    return apis.ANTHROPIC if said.get("type") == "error" else apis.OPENAI, error["message"]
+
+
+@pytest.mark.parametrize(
+    ("status", "why", "paths", "sections"),
+    [
+        (502, "no backend could answer", ASKED, {}),
+        (503, "requests wait for", ASKED,
+         {"gpu_more": {"connections": 0}, "npu_more": {"connections": 0},
+          "limits": {"queue": 0}}),
+        (401, "key", ASKED, {"keys": ["another"]}),
+        (403, "needs the admin key", MANAGED, {"keys": ["client"], "admin_key": "boss"}),
+    ],
+)  # fmt: skip
+def test_the_gateways_own_refusals_are_in_the_words_of_the_api_that_was_called(
+    table: Table, status: int, why: str, paths: tuple[str, ...], sections: dict[str, Any]
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        found = []
+        for path in paths:
+            asked = {"model": "m", "max_tokens": 3, "messages": [], "inputs": []}
+            headers = {"Authorization": "Bearer client"}
+            async with bench.session.post(bench.url + path, json=asked, headers=headers) as reply:
+                assert reply.status == status, path
+                words, message = words_in(await reply.json())
+            assert why in message
+            found.append(words)
+        assert found == [apis.words_of(path.partition("?")[0]) for path in paths]
+        assert len(set(found)) == len(paths), "each path is of another API"
+
+    table.run(scenario, gpu={"refuse": 1.0}, npu={"refuse": 1.0}, **sections)
