@@ -170,6 +170,20 @@ def test_a_comparison_before_what_may_be_off_holds_no_value(tmp_path: Path, behi
     assert f"if args.device.type == 'cuda':\n    {behind}\n" in made["train.py"]
 
 
+@pytest.mark.parametrize(("made", "safe"), [("torch.Tensor(2)", False), ("torch.zeros(2)", True)])
+def test_a_default_device_is_not_safe_where_a_constructor_does_not_take_it(
+    tmp_path: Path, made: str, safe: bool
+) -> None:
+    written = write_safely(
+        tmp_path,
+        {
+            "train.py": TORCH + "torch.set_default_tensor_type('torch.cuda.FloatTensor')\n",
+            "boxes.py": TORCH + f"def box():\n    return {made}\n",
+        },
+    )
+    assert ('torch.set_default_device("npu")' in written["train.py"]) is safe
+
+
 def test_an_option_of_one_program_is_none_of_another(tmp_path: Path) -> None:
     reads = "args.device = args.device if torch.cuda.is_available() else 'cpu'\n"
     write(tmp_path, {

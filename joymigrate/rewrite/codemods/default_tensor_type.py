@@ -1,7 +1,8 @@
 """`torch.set_default_tensor_type("torch.cuda.FloatTensor")`: a default device and data type.
 
 torch takes a typed tensor of the host or of its own CUDA build there, and of no other device
-(torch 2.13, `invalid type object`).
+(torch 2.13, `invalid type object`). What is written instead does not reach `torch.Tensor(…)`, which
+stays on the host (torch 2.13, `_device_constructors`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.portable.words import place, torch_at
 
 SETTER = "torch.set_default_tensor_type"
+CONSTRUCTOR = "torch.Tensor("
+UNREACHED = (
+    "the project calls torch.Tensor(…), which torch.set_default_device(…) leaves on the host"
+)
 TYPES = {
     "FloatTensor": None,  # torch's own default
     "HalfTensor": "float16",
@@ -51,7 +56,8 @@ def find(module: Module) -> Iterator[Finding]:
         if dtype:
             torch, end = torch_at(module, call)[0], module.span(call)[1]
             edits.append((end, end, f"; {torch}.set_default_dtype({torch}.{dtype})"))
-        yield module.find("JM106", call, edits=edits, needs=need(module, call))
+        found = module.find("JM106", call, edits=edits, needs=need(module, call))
+        yield found.doubt(UNREACHED) if module.project.speaks_of(CONSTRUCTOR) else found
 
 
 def read_type(module: Module, node: ast.expr) -> tuple[bool, str]:
