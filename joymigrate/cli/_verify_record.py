@@ -181,11 +181,12 @@ def run_again(
             with session.recording(other, resolved, environment, outputs) as running, silent():
                 code = launching.run(resolved, launching.with_start(running.environment))
                 running.code = code
-            if code != 0:
+            again = repeat_runs.open_run(folder, code, bundle, until)
+            if again is None:
                 text = f"verify: another run of the program ended with exit code {code}: how far "
                 print(text + "rounding moves it is not known", file=sys.stderr)
                 return bundle
-            made.append(open_bundle(folder))
+            made.append(again)
         repeat_runs.keep(bundle, made, until)
     return open_bundle(bundle.path)
 

@@ -41,6 +41,7 @@ from joymigrate.verify.written_inputs import WrittenInputs
 
 LATE = 4  # from this step on, every power of two is looked at
 WATCHED_CALLS = 16  # of a mode that first shows after the recorded steps
+LEAVING = 30.0  # seconds in which a program that is ended early may clean up
 MOST_CALLS = {True: 16, False: 4}  # of one module in one step, with gradients and without
 
 
@@ -505,19 +506,25 @@ class Recorder:
         self.values.clear()
         self.lossed = functional
         self.transformed.clear()
-        if self.settings.until is not None and self.step > self.settings.until:
-            self.end_program()
+        if not self.log_of_program.updates:
+            self.end_early()
         if self.exact:
             self.tape.enter()
         else:
             self.tape.leave()
 
-    def end_program(self) -> None:
-        """End another run of a baseline before its own end: what it was to show is written."""
+    def end_early(self) -> None:
+        """End another run of a baseline once it has shown what it was to show: an optimiser's next
+        step is where all ranks are. The program cleans up as at any exit, where it can."""
+        if self.settings.until is None or self.step <= self.settings.until:
+            return
         self.finish()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+        leave = threading.Timer(LEAVING, os._exit, (0,))  # it waits for something, or goes on
+        leave.daemon = True
+        leave.start()
+        if threading.current_thread() is threading.main_thread():
+            raise SystemExit(0)
+        leave.join()
 
     def write_step(self) -> bool:
         """Write a recorded step as it ends; whether there was one. Raises OSError."""

@@ -3,7 +3,7 @@ rounding. What they make otherwise, a target may make otherwise as well. No torc
 
 `verify record` makes two of them and keeps what they saw: series of every step, printed numbers,
 files, and how far each record of a step was. They are the null of every limit (`judge.py`). Of a
-long program they see the recorded steps and as many more as fit a time: what comes after has no
+long program they see the recorded steps, and more where they fit a time: what comes after has no
 null and is not judged by one.
 """
 
@@ -17,7 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from joymigrate.verify.bundle import Bundle, Rank
+from joymigrate.errors import JoyError
+from joymigrate.verify.bundle import Bundle, Rank, open_bundle
 from joymigrate.verify.bundle.write import MANIFEST, RankWriter, complete
 from joymigrate.verify.calls import same_value
 from joymigrate.verify.files_stage import observe_files
@@ -35,7 +36,7 @@ AGAIN = "again.json"
 RUNS = 2
 ROLES = ("other", "table")  # of values that come from elsewhere; others follow from a run
 ANEW = 1e-3  # relative: a plain number that is another one, and not the same but for rounding
-SECONDS = 30.0  # of the first run's time that each of the others is given beyond the recorded steps
+SECONDS = 30.0  # of the first run's time that each of the others is given, or the recorded steps
 
 
 def judge_of(
@@ -106,6 +107,20 @@ def last_step(first_run: Bundle, last: int, seconds: float) -> int | None:
     steps = int(first_run.ranks[0].json("watch.json").get("steps", 0))
     until = max(last, int(steps * SECONDS / max(seconds, SECONDS)))
     return until if until < steps - 1 else None
+
+
+def open_run(folder: Path, code: int, first_run: Bundle, until: int | None) -> Bundle | None:
+    """Another run, which ended with this exit code; None where that is an error and not all of its
+    processes were through with the step `until`, behind which it was to be ended."""
+    if code == 0:
+        return open_bundle(folder)
+    try:
+        again = open_bundle(folder)
+    except JoyError:
+        return None
+    steps = [int(rank.json("watch.json").get("steps", 0)) - 1 for rank in again.ranks]
+    through = until is not None and all(step > until for step in steps)
+    return again if through and len(steps) == len(first_run.ranks) else None
 
 
 def ended_at(rank: Rank) -> float:

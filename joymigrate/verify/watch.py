@@ -125,6 +125,8 @@ def watch_optimisers(recorder: Recorder, undo: list[Callable[[], None]]) -> None
     replace(undo, torch.optim.Optimizer, "__init__", made)
 
     def begins(optimiser: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        if recorder.watches():
+            recorder.end_early()
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if not callable(closure):
             recorder.before_update(optimiser)

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from joymigrate import launching
 from joymigrate.ledger.stash import restore_stashed
-from joymigrate.verify import made_files
+from joymigrate.verify import made_files, session
 from joymigrate.verify.bundle import Rank, open_bundle
 from joymigrate.verify.findings import Findings
 from joymigrate.verify.judge import ErrorSeries, Judge
@@ -24,8 +25,10 @@ from joymigrate.verify.repeat_runs import (
     find_unrepeated,
     is_given_anew,
     last_step,
+    open_run,
 )
 from joymigrate.verify.scope import least_share
+from joymigrate.verify.settings import RecordingSettings
 from joymigrate.verify.tolerance_file import JudgeLimits
 from joymigrate.verify.watch_stage import ENDED, UNTOLD, is_untold
 from tests.cli.joy import joy_with
@@ -171,6 +174,69 @@ def test_a_number_that_no_other_run_printed_is_left_out_and_is_no_row(tmp_path: 
     program.write_text(LONG + last.format(math.nan, 912))
     found = replay(bundle, program, tmp_path / "nan.jmb")
     assert found.verdict is Outcome.FAIL
+
+
+HELPED = """
+import subprocess, sys
+helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+try:
+    exec(compile(open("long.py").read(), "long.py", "exec"))
+finally:
+    helper.kill()
+    print("ended", helper.wait(), file=open("ended.txt", "a"))
+"""
+
+
+def test_a_run_that_is_ended_early_cleans_up_as_at_any_exit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "long.py").write_text(LONG)
+    (tmp_path / "program.py").write_text(HELPED)
+    made = record(tmp_path / "program.py", tmp_path / "base.jmb", runs=2, until=5)
+    assert (tmp_path / "ended.txt").read_text() == "ended -9\n" * 3
+    assert ended_at(made.ranks[0]) == 6
+    assert "crash" not in made.ranks[0].manifest
+
+
+ALONE = """
+import torch, torch.distributed as dist
+torch.manual_seed(0); torch.set_num_threads(1)
+dist.init_process_group("gloo")
+net = torch.nn.Linear(8, 3)
+model = torch.nn.parallel.DistributedDataParallel(net)
+optimiser = torch.optim.SGD(model.parameters(), lr=1e-2)
+for step in range(12):
+    loss = model(torch.randn(8, 8)).square().mean()
+    optimiser.zero_grad(); loss.backward(); optimiser.step()
+    if dist.get_rank() == 0:
+        with torch.no_grad(): net(torch.ones(8, 8))
+    dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_ranks_end_together_where_one_of_them_evaluates_alone(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(ALONE)
+    command = launching.resolve(["torchrun", "--nproc-per-node", "2", str(tmp_path / "p.py")])
+    settings = RecordingSettings(bundle=str(tmp_path / "again.jmb"), quiet=True, until=5)
+    with session.recording(settings, command, launching.environment()) as running:
+        code = launching.run(command, launching.with_start(running.environment))
+    assert code == 0
+    steps = [rank.json("watch.json")["steps"] for rank in open_bundle(settings.path).ranks]
+    assert steps == [7, 7]  # ended at the next update
+
+
+def test_a_run_that_broke_off_behind_its_last_step_is_kept(tmp_path: Path) -> None:
+    program, bundle = tmp_path / "program.py", tmp_path / "base.jmb"
+    program.write_text(LONG)
+    made = record(program, bundle)
+    assert open_run(bundle, 1, made, 10) is not None
+    assert open_run(bundle, 1, made, 11) is None  # nothing tells that the last one is whole
+    assert open_run(bundle, 1, made, None) is None
+    assert open_run(bundle, 0, made, None) is not None
+    assert open_run(tmp_path / "none.jmb", 1, made, 5) is None
 
 
 def test_what_the_other_runs_change_themselves_is_not_told_as_behind_their_end() -> None:
