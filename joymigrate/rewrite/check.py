@@ -73,8 +73,8 @@ def faults(
         for cell, place in list(home.places.items()) if home is not None else ():
             if names_target(cell) or not place.quoted or not is_fact(graph, cell):
                 continue
-            for other, way in meetings(graph, cell, names_target, stood_there):
-                if is_written(other):
+            for other, way, whole in meetings(graph, cell, names_target, stood_there):
+                if whole and is_written(other):
                     yield fault(graph, cell, other, way)
     for path, patch in patches.items():
         yield from find_unbound(path, patch)

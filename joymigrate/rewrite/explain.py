@@ -82,7 +82,7 @@ def explain_text(graph: ValueGraph, vocabulary: Vocabulary, finding: Finding) ->
             targets.search(graph.texts[other[1]][there.start : there.end])
         )
 
-    for other, _ in meetings(graph, cell, names_target):
+    for other, *_ in meetings(graph, cell, names_target):
         there = place_of(graph, other)
         if there is not None:
             yield step_of(graph, other, there, "compared with it")

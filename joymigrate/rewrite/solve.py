@@ -26,8 +26,8 @@ from joymigrate.rewrite.values.growth import State, follow, grow, sources, way_t
 from joymigrate.rewrite.values.settings_files import is_settings
 from joymigrate.rewrite.vocabulary import Vocabulary
 
-CLASS = 300  # cells of one class; a larger one is not known as a whole and holds nothing
-ANSWERS = 3000  # cells that the answer of one question is followed to
+CLASS = 300  # cells of one class; a larger one is not known as a whole: what it holds needs review
+ANSWERS = 3000  # cells that a question's answer, and the value of a larger class, is followed to
 READ = 40  # files that are read for one class, besides those that were read already
 HELD = "one value with `{text}` ({path}:{line}), which stays"
 WAITS = "one value with `{text}` ({path}:{line}), which needs review"
@@ -218,14 +218,18 @@ class Solver:
             return
         words = {"text": self.text(cell[1], place), "path": cell[1], "line": place.line}
         reason = Text(WAITS if tier is Tier.UNSAFE else HELD, **words)
-        for other, way in meetings(self.graph, cell, self.names_target):
-            there = self.place(other)
-            if there is None or (tier is Tier.UNSAFE and self.state(other) is not Tier.SAFE):
+        for other, way, whole in meetings(self.graph, cell, self.names_target):
+            there, falls = self.place(other), tier if whole else Tier.UNSAFE
+            if there is None or (falls is Tier.UNSAFE and self.state(other) is not Tier.SAFE):
                 continue
             for number in self.over(other[1], there.start, there.end):
-                yield from self.hold(number, TierDecision(tier, reason, way))
+                yield from self.hold(number, TierDecision(falls, reason, way))
         if not place.quoted:
             yield from self.hold_guards(cell, tier)
+            return
+        for name, _ in follow(cell, self.graph.near_values, CLASS):
+            if name != cell:  # `args.device if torch.cuda.is_available() else "cpu"`
+                yield from self.hold_guards(cell, tier, name)
 
     def hold(self, number: int, why: TierDecision) -> Iterator[Cell]:
         """Hold a finding with its group and the conditions before it; gives texts that stay."""
@@ -246,18 +250,21 @@ class Solver:
                         yield cell
                         yield from self.hold_guards(cell, why.tier)
 
-    def hold_guards(self, cell: Cell, tier: Tier) -> Iterator[Cell]:
-        """Hold the conditions that a text stands behind."""
-        home, place = self.graph.file(cell[1]), self.place(cell)
+    def hold_guards(self, cell: Cell, tier: Tier, name: Cell | None = None) -> Iterator[Cell]:
+        """Hold the conditions that a text stands behind, or a name that holds its value."""
+        path, place = home_of(name or cell), self.place(cell)
+        home = self.graph.file(path)
         if home is None or place is None:
             return
         words = {"text": self.text(cell[1], place), "path": cell[1], "line": place.line}
         reason = Text(GUARDS_WAITING if tier is Tier.UNSAFE else GUARDS, **words)
-        for guarded, guard in home.guards:
-            if guarded == cell:
-                way = ((cell[1], place.line, "stands behind"), (cell[1], guard.line, "asked"))
-                for number in self.asked(cell[1], guard):
-                    yield from self.hold(number, TierDecision(tier, reason, way))
+        for guard in home.guards.get(name or cell, ()):
+            behind = self.over(path, guard.first, guard.last) if name else ()
+            if any(self.tier(number) is Tier.SAFE for number in behind):
+                continue  # the name is translated where it is used
+            way = ((cell[1], place.line, "stands behind"), (path, guard.line, "asked"))
+            for number in self.asked(path, guard):
+                yield from self.hold(number, TierDecision(tier, reason, way))
 
     def keep(self, path: str, place: StayingPlace) -> Iterator[Cell]:
         """Hold the condition before a place that stays, and what runs behind its answer."""
@@ -373,8 +380,9 @@ def meetings(
     cell: Cell,
     names_target: Callable[[Cell], bool],
     stood_there: Callable[[Cell], bool] | None = None,
-) -> Iterator[tuple[Cell, Way]]:
-    """Texts in other statements that a text meets, each with the lines that lead there.
+) -> Iterator[tuple[Cell, Way, bool]]:
+    """Texts in other statements that a text meets, each with the lines that lead there, and whether
+    its class is known as a whole.
 
     None where both devices are told apart on purpose: in a list of choices, or, by a text that
     `stood_there` before a rewrite, in the branches of one `if` or in another question for the same
@@ -398,13 +406,15 @@ def meetings(
         whole = len(found) < CLASS and graph.allowance >= 0
         graph.allowance = sys.maxsize
         graph.forget_partial()
-        if not whole:
-            return
+        if not whole and near == graph.near_values:
+            found = grow(cell, near, ANSWERS)
         for other, passed in found:
             there_ = place_of(graph, other) if passed and other not in (cell, *met) else None
             if there_ and (other[1], there_.statement) != (cell[1], place.statement):
                 met.add(other)
-                yield other, tell(found, other)
+                yield other, tell(found, other), whole
+        if not whole:
+            return
 
 
 def asked_beside(graph: ValueGraph, cell: Cell) -> Iterator[Cell]:

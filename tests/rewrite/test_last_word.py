@@ -176,3 +176,45 @@ def test_a_question_for_the_capability_in_one_line_does_not_hold_the_program(
     after = patch.after.decode()
     assert 'torch.device("cuda")' not in after
     assert 'modern = device.type == "cuda" and' in after
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "used",
+    [
+        'args.device if torch.cuda.is_available() else "cpu"',
+        '"cpu" if not torch.cuda.is_available() else args.device',
+        '(torch.cuda.is_available() and args.device) or "cpu"',
+    ],
+)
+def test_a_question_before_a_name_whose_value_stays_is_left(
+    used: str, style: Style, tmp_path: Path
+) -> None:
+    text = (
+        "import argparse\nimport torch\n"
+        "parser = argparse.ArgumentParser()\n"
+        'parser.add_argument("--device", default="cuda")  # joymigrate: ignore\n'
+        f"args = parser.parse_args()\nx = torch.ones(2).to({used})\n"
+    )
+    found = look(tmp_path, {"main.py": text}, style)
+    assert changed(found) == set()
+    (asked,) = [each for each in found.findings if each.line == 6 and each.tier is not Tier.SAFE]
+    assert "(main.py:4), which stays" in str(asked.reason)
+
+
+def test_the_other_side_of_a_choice_does_not_hold_its_question(tmp_path: Path) -> None:
+    text = (
+        'import torch\nother = "cuda"  # joymigrate: ignore\nplain = "cpu"\n'
+        "x = torch.ones(2).to(plain if torch.cuda.is_available() else other)\n"
+    )
+    assert changed(look(tmp_path, {"main.py": text})) == {"main.py"}
+
+
+def test_a_value_of_very_many_files_waits_for_review(tmp_path: Path) -> None:
+    files = {f"use{number:02}.py": READER for number in range(60)}
+    conf = 'DEVICE = "cuda"  # joymigrate: ignore\n'
+    found = look(tmp_path, {"conf.py": conf, **files})
+    assert changed(found) == set()
+    asked = [each for each in found.findings if "DEVICE ==" in each.before or each.line == 3]
+    assert len(asked) == 60
+    assert {each.tier for each in asked} == {Tier.UNSAFE}

@@ -127,7 +127,7 @@ class FileValues:
     stars: list[str] = field(default_factory=list)
     settings: dict[str, list[Edge]] = field(default_factory=lambda: defaultdict(list))
     outside: dict[Cell, str] = field(default_factory=dict)  # imported functions that place a value
-    guards: list[tuple[Cell, Guard]] = field(default_factory=list)
+    guards: dict[Cell, list[Guard]] = field(default_factory=lambda: defaultdict(list))
     refusing: list[Guard] = field(default_factory=list)  # conditions that leave, as a device is not
     conditions: dict[tuple[int, int], Guard] = field(default_factory=dict)  # by their span
     asking: dict[Cell, list[Guard]] = field(default_factory=lambda: defaultdict(list))

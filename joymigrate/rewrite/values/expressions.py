@@ -22,6 +22,8 @@ from joymigrate.rewrite.values.cells import (
 )
 from joymigrate.rewrite.values.transfers import CALLS, METHODS, TEXTS
 
+NAMES = (ast.Name, ast.Attribute, ast.Subscript)  # what is read by a name
+
 
 class Expressions:
     """Cells of the expressions of one file. `words` matches the texts that count."""
@@ -65,8 +67,15 @@ class Expressions:
         if cell not in self.file.places:
             place = TextPlace(cell[2], end, line, self.statement, self.chain, quoted)
             self.file.places[cell] = place
-            self.file.guards += [(cell, guard) for guard, holds in self.guards if holds]
+            held = [guard for guard, holds in self.guards if holds]
+            if held:
+                self.file.guards[cell] += held
         return cell
+
+    def chosen(self, node: ast.expr, cell: Cell | None, guards: list[Guard]) -> None:
+        """Note the conditions of its expression that a name stands behind."""
+        if cell is not None and guards and isinstance(node, NAMES):
+            self.file.guards[cell] += guards
 
     def field(self, cell: Cell | None, name: str) -> Cell | None:
         """An attribute or entry of what a cell holds."""
@@ -270,6 +279,7 @@ class Expressions:
         for branch, held in ((node.body, not negated), (node.orelse, negated)):
             self.guards.append((guard, held))
             value = self.value(branch)
+            self.chosen(branch, value, [guard] if held else [])
             if not (known and branch is node.body):
                 self.file.join(cell, value, node.lineno, "choice")
             self.guards.pop()
@@ -280,7 +290,9 @@ class Expressions:
         cell = self.fresh(node)
         behind = 0
         for number, part in enumerate(node.values):
-            self.file.join(cell, self.value(part), node.lineno, "choice")
+            value = self.value(part)
+            self.file.join(cell, value, node.lineno, "choice")
+            self.chosen(part, value, [g for g, _ in self.guards[len(self.guards) - behind :]])
             if isinstance(node.op, ast.And) and number < len(node.values) - 1:
                 self.guards.append((self.guard_of(part, self.span(part)[1], cell[3]), True))
                 behind += 1
@@ -292,7 +304,7 @@ class Expressions:
         answer = self.value(test)
         cells = []
         for node in ast.walk(test):
-            if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)):
+            if isinstance(node, (*NAMES, ast.Call)):
                 cell = self.peek(node)
                 if cell is not None:
                     cells.append(cell)
