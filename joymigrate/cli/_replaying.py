@@ -191,6 +191,10 @@ def run(replay: ReplayRequest, asked: VerdictOptions, checkpoint: str | None) ->
         name = stem(replay.command)
         place = where(asked.to, asked.subject or name, checkpoint, made, replay.rehearse)
         document, verdict = judge(baseline, made, place, replay.mapping, code, strict=replay.strict)
+        if replay.rehearse and asked.to != "cpu" and place.chip == "cpu":
+            text = "the program computed nothing on the chip: this compares two runs on a CPU"
+            document["uncovered"] = [{"what": "chip", "count": 1, "reason": text},
+                                     *document.get("uncovered", ())]  # fmt: skip
         if replay.evidence is not None:
             from joymigrate.verify.evidence_pack import write_pack
 

@@ -1,14 +1,13 @@
 """The project as it was before joymigrate rewrote it, in a folder of its own.
 
-What the user changed since stays: where a rewritten file was edited, the rewrite's edits are taken
-back around those of the user; where that can't be done, the file is the ledger's copy.
+What the user changed since is not in it: such edits belong to the target's side alone, where a
+comparison sees what they do. A file that is new since then is taken as it is.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -40,63 +39,66 @@ def touches(ledger: Ledger, step: Step, project: Path) -> bool:
     return any((ledger.root / e.path).is_relative_to(project) for e in entries(ledger, step))
 
 
-def restore_original(ledger: Ledger, steps: Sequence[Step], project: Path, scratch: Path) -> None:
-    """Lay the project without the rewrites `steps` into `scratch`."""
+def keep_first(project: Path, first: Path) -> None:
+    """Keep the project in `first`, while no rewrite holds in it."""
+    shutil.rmtree(first, ignore_errors=True)
+    copy(project, first)
+
+
+def restore_original(
+    ledger: Ledger, steps: Sequence[Step], project: Path, scratch: Path, first: Path
+) -> None:
+    """Lay the project without the rewrites `steps` into `scratch`: files as they are kept in
+    `first`, where that was what these rewrites began with, else from the ledger."""
     shutil.rmtree(scratch, ignore_errors=True)
+    known = first.is_dir() and began_with(ledger, steps, project, first)
+    if known:
+        shutil.copytree(first, scratch, symlinks=True)
     copy(project, scratch)
     for step in reversed(steps):
         for entry in entries(ledger, step):
             path = ledger.root / entry.path
             if not path.is_relative_to(project):
                 continue
-            take_back(ledger, step, entry, scratch / path.relative_to(project), project)
+            inside = path.relative_to(project)
+            kept = first / inside
+            if not known or not kept.is_file() or kept.is_symlink():
+                take_back(ledger, step, entry, scratch / inside)
 
 
-def take_back(ledger: Ledger, step: Step, entry: Entry, target: Path, project: Path) -> None:
-    """Give one file of the copy its content from before `step`: without the rewrite's edits where
-    the user's stand beside them, else the ledger's copy."""
-    known = target.is_file() and sha256(target.read_bytes()) == entry.after
-    if not known and undo_edits(ledger, step, entry, target, project):
-        return
+def began_with(ledger: Ledger, steps: Sequence[Step], project: Path, first: Path) -> bool:
+    """Whether the first of the rewrites found the files as `first` has them."""
+    for entry in entries(ledger, steps[0]):
+        path = ledger.root / entry.path
+        if path.is_relative_to(project) and entry.before is not None:
+            kept = first / path.relative_to(project)
+            if not kept.is_file() or sha256(kept.read_bytes()) != entry.before:
+                return False
+    return True
+
+
+def take_back(ledger: Ledger, step: Step, entry: Entry, target: Path) -> None:
+    """Give one file of the copy its content from before `step`."""
     if entry.before is None:
-        target.unlink()
+        target.unlink(missing_ok=True)
         return
     target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)  # a link would be written through, into the project
     target.write_bytes((ledger.folder(step.id) / "before" / entry.before).read_bytes())
 
 
-def undo_edits(ledger: Ledger, step: Step, entry: Entry, target: Path, project: Path) -> bool:
-    """Take the rewrite's edits out of a file that was edited since."""
-    if entry.before is None:  # a file of ours that the user changed or removed
-        target.unlink(missing_ok=True)
-        return True
-    patch = ledger.folder(step.id) / "reverse.patch"
-    depth = len(project.relative_to(ledger.root).parts)
-    inside = (ledger.root / entry.path).relative_to(project).as_posix()
-    scratch = target.parents[len(Path(inside).parts) - 1]
-    command = ["git", "apply", f"-p{depth + 1}", "-C1", f"--include={inside}", str(patch)]
-    try:
-        # Not the repository that the copy may lie in: its names would not be the patch's.
-        done = subprocess.run(
-            command,
-            cwd=scratch,
-            env={**os.environ, "GIT_CEILING_DIRECTORIES": str(scratch.parent)},
-            capture_output=True,
-        )
-    except OSError:
-        return False
-    return done.returncode == 0
-
-
 def copy(project: Path, scratch: Path) -> None:
-    """Copy a project; big files and folders of data are linked, not copied."""
-    scratch.mkdir(parents=True)
+    """Copy what `scratch` lacks of a project; big files and folders of data are linked, not
+    copied."""
+    scratch.mkdir(parents=True, exist_ok=True)
     for path in sorted(project.iterdir()):
         target = scratch / path.name
-        if path.name in SKIPPED or path.name.startswith(".git"):
+        if path.name in SKIPPED or path.name.startswith(".git") or target.is_symlink():
             continue
         if path.is_dir() and not path.is_symlink() and has_code(path):
             copy(path, target)
+        elif target.exists():
+            continue
         elif path.is_file() and path.stat().st_size <= LARGEST:
             shutil.copy2(path, target)
         else:

@@ -18,6 +18,7 @@ VARIABLES = (
     *("PYTHONHASHSEED", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NVIDIA_TF32_OVERRIDE"),
     *DRAWN,
 )
+ALLOCATIONS = "allocation.all.allocated"  # counted from the start, whatever is freed or reset
 PATTERNS = ("CUBLAS", "CUDNN", "_DETERMINISTIC", "TORCH_ALLOW", "PYTORCH_", "ALLOW_HF32")
 
 
@@ -67,14 +68,27 @@ def variables() -> dict[str, str]:
 
 
 def devices() -> dict[str, str]:
-    """Accelerators in use and what their drivers call them."""
+    """Accelerators in use and what their drivers call them; one on which nothing was ever
+    allocated is not in use."""
     from joymigrate.verify.isolated_pass import accelerators
 
     found = {}
     for module in accelerators():
+        if not was_used(module):
+            continue
         kind = module.__name__.split(".")[-1]
         try:
             found[kind] = str(module.get_device_name(module.current_device()))
         except (RuntimeError, AttributeError, AssertionError):
             found[kind] = "unknown"
     return found
+
+
+def was_used(module: Any) -> bool:
+    """Whether any memory of an accelerator's devices was ever allocated; where it keeps no count,
+    it was."""
+    try:
+        stats = [module.memory_stats(number) for number in range(module.device_count())]
+    except (RuntimeError, AttributeError, AssertionError):
+        return True
+    return any(one.get(ALLOCATIONS, 1) for one in stats)

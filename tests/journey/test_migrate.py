@@ -141,3 +141,40 @@ def test_the_whole_way(name: str, options: str, fallbacks: list[str], tmp_path: 
         for name in one["evidence"]:
             assert (project / ".joymigrate" / "journey" / name).is_file()
             assert f'href="{name}"' in page
+
+
+QUESTION = """
+import importlib
+
+import torch
+
+torch.manual_seed(0)
+USE = importlib.import_module("torch.cuda").is_available()
+model = torch.nn.Linear(4, 2)
+if USE:
+    model.cuda()
+x = torch.ones(3, 4)
+if USE:
+    x = x.cuda()
+print("loss", model(x).pow(2).mean().item())
+"""
+
+
+@pytest.mark.slow
+@needs_chip
+@pytest.mark.compiler
+def test_a_program_that_stays_on_the_cpu_does_not_pass(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(QUESTION)
+    (tmp_path / "pyproject.toml").write_text("[tool.joymigrate]\n")
+    done = migrate(tmp_path, "--entry", "python train.py", "--format", "json", "-q")
+    document = json.loads(done.stdout)
+    found = {one["name"]: one for one in document["journey"]}
+    assert document["verdict"] == "inconclusive"
+    assert "computed nothing on the chip" in found["verify"]["summary"]
+    assert found["verify"]["figures"]["idle"]["line"] == "train.py:7"
+    told = subprocess.run(
+        [sys.executable, "-m", "joymigrate", "next", str(tmp_path), "--format", "json"],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )  # fmt: skip
+    step = json.loads(told.stdout)
+    assert (step["state"], step["step"]["place"]) == ("not decided", "train.py:7")

@@ -1,4 +1,4 @@
-"""The original comes back out of a rewritten project, with the user's own edits left in."""
+"""The original comes back out of a rewritten project, without what the user changed since."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from joymigrate.journey.original import line_before, map_line, restore_original, rewrites
+from joymigrate.journey.original import (
+    keep_first,
+    line_before,
+    map_line,
+    restore_original,
+    rewrites,
+)
 from joymigrate.ledger import Change, Ledger, Step
 from joymigrate.rewrite.diff import write_unified
 
@@ -38,7 +44,7 @@ def test_every_rewritten_file_comes_back(ledger: Ledger, tmp_path: Path) -> None
     project, copy = ledger.root / "project", tmp_path / "copy"
     steps = rewrites(ledger, project)
     assert [step.id for step in steps] == ["0001"]
-    restore_original(ledger, steps, project, copy)
+    restore_original(ledger, steps, project, copy, tmp_path / "none")
     assert (copy / "run.py").read_bytes() == BEFORE
     assert not (copy / "jm.py").exists()
     assert (copy / "other.py").read_text() == "x = 1\n"
@@ -46,20 +52,46 @@ def test_every_rewritten_file_comes_back(ledger: Ledger, tmp_path: Path) -> None
     assert (project / "run.py").read_bytes() == AFTER
 
 
-def test_the_users_edits_stay(ledger: Ledger, tmp_path: Path) -> None:
+def test_an_edit_of_a_rewritten_file_is_not_in_the_original(ledger: Ledger, tmp_path: Path) -> None:
     project, copy = ledger.root / "project", tmp_path / "copy"
-    (project / "run.py").write_bytes(AFTER.replace(b"return w", b"return w + 1"))
-    restore_original(ledger, rewrites(ledger, project), project, copy)
-    assert (copy / "run.py").read_bytes() == BEFORE.replace(b"return w", b"return w + 1")
+    for edited in (
+        AFTER.replace(b"return w", b"return w + 1"),
+        AFTER.replace(b"z = y + 1", b"z = y.to(jm.device()) + 1"),  # with the rewrite's import
+        AFTER.replace(b"jm.device()", b"'cpu'"),
+    ):
+        (project / "run.py").write_bytes(edited)
+        restore_original(ledger, rewrites(ledger, project), project, copy, tmp_path / "none")
+        assert (copy / "run.py").read_bytes() == BEFORE
 
 
-def test_an_edit_in_a_rewritten_line_leaves_the_ledgers_copy(
+def test_an_edit_of_another_file_is_not_in_the_original_that_was_kept(
     ledger: Ledger, tmp_path: Path
 ) -> None:
-    project, copy = ledger.root / "project", tmp_path / "copy"
-    (project / "run.py").write_bytes(AFTER.replace(b"jm.device()", b"'cpu'"))
-    restore_original(ledger, rewrites(ledger, project), project, copy)
+    project, copy, first = (ledger.root / "project", tmp_path / "copy", tmp_path / "first")
+    steps = rewrites(ledger, project)
+    (project / "run.py").write_bytes(BEFORE)
+    (project / "jm.py").unlink()
+    keep_first(project, first)
+    (project / "run.py").write_bytes(AFTER)
+    (project / "jm.py").write_bytes(b"j = 1\n")
+    (project / "other.py").write_text("x = 2\n")
+    (project / "new.py").write_text("y = 3\n")
+    restore_original(ledger, steps, project, copy, first)
+    assert (copy / "other.py").read_text() == "x = 1\n"
     assert (copy / "run.py").read_bytes() == BEFORE
+    assert (copy / "new.py").read_text() == "y = 3\n"
+    assert not (copy / "jm.py").exists()
+    assert (project / "data" / "a.bin").read_bytes() == b"\0" * 10
+
+
+def test_what_was_kept_of_another_start_is_not_taken(ledger: Ledger, tmp_path: Path) -> None:
+    project, copy, first = (ledger.root / "project", tmp_path / "copy", tmp_path / "first")
+    keep_first(project, first)
+    (first / "run.py").write_text("other = 1\n")
+    (first / "other.py").write_text("x = 0\n")
+    restore_original(ledger, rewrites(ledger, project), project, copy, first)
+    assert (copy / "run.py").read_bytes() == BEFORE
+    assert (copy / "other.py").read_text() == "x = 1\n"
 
 
 def test_a_rewrite_that_was_rolled_back_does_not_count(ledger: Ledger) -> None:

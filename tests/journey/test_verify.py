@@ -9,9 +9,9 @@ import pytest
 
 from joymigrate.journey.context import StepContext
 from joymigrate.journey.gates import Gates
-from joymigrate.journey.model import JourneyRequest
+from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus
 from joymigrate.journey.steps import baseline
-from joymigrate.journey.steps.verify import broke_off, loss_scale, other_path
+from joymigrate.journey.steps.verify import broke_off, idle_chip, loss_scale, other_path
 
 
 @pytest.mark.parametrize(
@@ -109,3 +109,22 @@ def test_a_recording_that_is_only_held_against_another_is_made_once(
     baseline.record_again(at, tmp_path / "tree", tmp_path / "again.jmb", "log.txt")
     (words,) = asked
     assert "--once" in words[: words.index("--")]
+
+
+@pytest.mark.parametrize(
+    ("chip", "card_calls", "idle"),
+    [("ascend", 5, False), ("cpu", 5, True), ("cpu", None, True), ("cpu", 0, False)],
+)
+def test_a_chip_without_work_is_said_unless_the_original_used_no_card(
+    tmp_path: Path, chip: str, card_calls: int | None, idle: bool
+) -> None:
+    trap = {"trap": "cuda_is_available", "where": "net.py:23", "message": "m", "remedy": "r"}
+    before = {
+        "baseline": StepOutcome("baseline", StepStatus.DONE, "", {"card_calls": card_calls}),
+        "rehearse": StepOutcome("rehearse", StepStatus.DONE, "", {"found_traps": [trap]}),
+    }
+    request = JourneyRequest(tmp_path, ("python", "train.py"), "ascend")
+    at = StepContext(request, Gates(), tmp_path, before=before)
+    found = idle_chip(at, {"target": {"chip": chip}})
+    said = {"line": "net.py:23", "message": "m", "said": "net.py:23: m; r"}
+    assert found == (said if idle else None)

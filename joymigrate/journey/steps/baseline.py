@@ -30,6 +30,8 @@ PLAIN = "baseline/plain-log.txt"  # without stand-ins, where they did not do
 ALONE = "baseline/alone-log.txt"  # the original without our recorder
 CURVE = "baseline/losses.jsonl"
 COPY = "baseline/original"  # the project without the rewrite, where it was rewritten before
+FIRST = "baseline/first"  # the project when no rewrite held in it
+SEEN = "stand-ins.json"  # what the stand-ins saw, beside the recording
 ENDED = re.compile(r"^error: (?:the program ended with exit code (\d+); |nothing was recorded)")
 
 
@@ -40,6 +42,7 @@ def words(
     asked = ["--steps", request.steps, *(["--once"] if request.once else [])]
     if stand_ins:
         first = ["baseline", "--record", bundle, "--cards", str(request.devices or 1)]
+        first += ["--format", "json", "-o", str(Path(bundle).with_name(SEEN))]
         return [*first, *asked, "--", *entry]
     return ["verify", "record", "--force", "-o", bundle, *asked, "--", *entry]
 
@@ -74,6 +77,9 @@ def run(at: StepContext) -> StepOutcome:
     figures: dict[str, Any] = {"of": None, "exit_code": done.code, "losses": counted}
     figures["log"] = log = done.log.relative_to(at.folder).as_posix()
     figures |= {"stand_ins": stand_ins} | ({"what": WHAT} if stand_ins else {})
+    if stand_ins:
+        words_seen = at.load(f"baseline/{SEEN}")["words"]
+        figures["card_calls"] = sum(row["calls"] for row in words_seen)
     recorded = readable(at.path(BUNDLE))
     if program_ended_well(done):
         figures |= {"of": "original", "exit_code": 0, "recorded": recorded is not None}
@@ -259,10 +265,12 @@ def sources(at: StepContext) -> tuple[Path, str]:
         return origin.folder, named if origin.name else "the original"
     ledger = Ledger.of(project)
     steps = original.rewrites(ledger, project)
+    first = at.path(FIRST)
     if not steps:
+        original.keep_first(project, first)
         return project, "the original"
     copy = at.path(COPY)
-    original.restore_original(ledger, steps, project, copy)
+    original.restore_original(ledger, steps, project, copy, first)
     names = ", ".join(step.id for step in steps)
     return copy, Text("the original (without step {names})", names=names)
 

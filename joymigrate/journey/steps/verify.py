@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ SCALED = ("gradient scale", "scale")  # of gradients, and of the loss itself whe
 LEAST_SCALE = 1024  # scalers start at 65,536 and halve where they overflow
 SCALE_ROUNDING = 0.01
 MOST_FILES = 2000
+ASKED = "cuda_is_available"  # a trap of a rehearsal
+IDLE = "the migrated program computed nothing on the chip"
 AGAIN = "verify/again.jmb"  # the baseline recorded a second time
 UNSEEDED = "the program starts from other weights or data at every run: set a seed"
 
@@ -51,15 +53,16 @@ def run(at: StepContext) -> StepOutcome:
         raise StepFailed(what, done.tail())
     found = at.load(RESULT)
     verdict, first = found["verdict"], found["first_divergence"]
+    idle = None if broke_off(found) else idle_chip(at, found)
     apart = (
         (other_path(at.request.project, found) or restarts(at, found))
-        if verdict == "fail"
+        if verdict == "fail" and not idle
         else None
     )
-    verdict = "inconclusive" if apart else verdict
+    verdict = "inconclusive" if apart or idle else verdict
     said = Text("{verdict} against {of}", verdict=verdict, of=of)
-    if apart:
-        said = Text("{said}: {why}", said=said, why=apart)
+    if apart or idle:
+        said = Text("{said}: {why}", said=said, why=apart or IDLE)
     elif first:
         text = "{said}; first divergence in {module} ({phase})"
         said = Text(text, said=said, module=first["module"], phase=first["phase"])
@@ -74,19 +77,41 @@ def run(at: StepContext) -> StepOutcome:
             "judged": found["verdict"],
             "baseline": of,
             "first_divergence": first,
+            "idle": idle,
             "coverage": found["coverage"],
             "covered": found.get("covered", {}),
             "uncovered": found.get("uncovered", []),
             "verified_pct": round(100 * least_share(found.get("covered", {})), 1),
             "stages": [
-                {"stage": one["stage"], "verdict": one["verdict"]}
+                {name: one.get(name) for name in ("stage", "verdict", "reason")}
                 for one in found.get("stages", [])
             ],
         },
         (RESULT, REPLAY_LOG) if broke_off(found) else (RESULT,),
         verdict=verdict,
-        help=explain_verdict(at, found, apart),
+        help=idle["said"] if idle else explain_verdict(at, found, apart),
     )
+
+
+def idle_chip(at: StepContext, found: Mapping[str, Any]) -> Mapping[str, str] | None:
+    """Where the compared run used the chip not at all, though the original is not known to use no
+    card: the line that most likely decided so and what is said of it, both empty where nothing is
+    known."""
+    before = at.before.get("baseline")
+    unused = before is not None and before.figures.get("card_calls") == 0
+    if unused or at.request.chip == found["target"].get("chip"):
+        return None
+    run = at.before.get("rehearse")
+    traps = run.figures.get("found_traps", ()) if run is not None else ()
+    asked = [one for one in traps if one["trap"] == ASKED]
+    if not asked:
+        return {"line": "", "message": "", "said": IDLE}
+    first = asked[0]
+    text = "{where}: {said}"
+    said = Text(text, where=first["where"], said=first["message"])
+    if first["remedy"]:
+        said = Text("{said}; {remedy}", said=said, remedy=first["remedy"])
+    return {"line": first["where"], "message": first["message"], "said": said}
 
 
 def broke_off(found: Mapping[str, Any]) -> bool:
@@ -245,5 +270,13 @@ def explain_verdict(at: StepContext, found: Mapping[str, Any], apart: str | None
         return found.get("reason") or ""
     cause = where.get("cause") or where.get("op")
     head = Text("{module}: {cause}", module=where["module"], cause=cause)
-    said = where.get("evidence")
-    return Text("{head}\n  {said}", head=head, said=said) if said else head
+    because = where.get("evidence") or measured(where, found.get("stages", ()))
+    return Text("{head}\n  {said}", head=head, said=because)
+
+
+def measured(where: Mapping[str, Any], stages: Iterable[Mapping[str, Any]]) -> str:
+    """The first failure with its number, where no cause is known, and which stages passed."""
+    passed = " ".join(one["stage"] for one in stages if one["verdict"] == "pass")
+    text = "stage {stage}, {op}: {metric} {value}, limit {limit}; stages that passed: {passed}"
+    fields = {name: where.get(name) for name in ("stage", "op", "metric", "value", "limit")}
+    return Text(text, **fields, passed=passed or "-")
