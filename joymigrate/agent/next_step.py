@@ -18,6 +18,13 @@ SCHEMA = "joymigrate.next/1"
 MOST_BYTES = 2_000
 CUT = 240  # characters of one text at first; less where the whole would be too long
 PLACE = ".joymigrate/journey"
+COUNTED = {  # parts of a verdict's `covered`
+    "steps": "{compared} of {of} steps in full",
+    "printed": "{compared} of {of} printed numbers compared",
+    "run": "{compared} of {of} series of the whole run compared",
+}
+MOST_REASONS = 3
+MOST_COVERS = 3  # a text of this many others' length
 
 
 class MigrationState(str, Enum):
@@ -67,6 +74,12 @@ def decide(at: Standing, entries: Sequence[EntryCandidate]) -> NextStep:
     for one in at.journey["journey"]:
         if one["status"] in ("failed", "stopped"):
             return stop_of(one, judge)
+    idle = at.outcome("verify").get("figures", NOTHING).get("idle")
+    if idle:
+        verify = at.outcome("verify")
+        do = Text("bring the program onto the chip: {said}", said=idle["said"])
+        said, file = verify["summary"], evidence_of(verify)
+        return NextStep(MigrationState.UNDECIDED, do, idle["line"], said, file, judge)
     for one in at.journey["journey"]:
         if one["status"] == "pending" or one["verdict"] == "inconclusive":
             said = one["help"] or one["summary"]
@@ -107,34 +120,39 @@ def stop_of(one: Mapping[str, Any], judge: str) -> NextStep:
         place = apart.get("line") or apart.get("module") or ""
         if isinstance(place, Mapping):
             place = next((str(v) for v in place.values() if v), "")
-        words = ", ".join(f"{k} {v}" for k, v in apart.items() if isinstance(v, str | int | float))
+        told = {k: v for k, v in apart.items() if isinstance(v, str | int | float)}
+        words = ", ".join((*judged_stages(figures), *(f"{k} {v}" for k, v in told.items())))
         do = Text("find why the values part there: {help}", help=first_line(one["help"]))
         return NextStep(MigrationState.STOPPED, do, str(place), words, file, judge)
     do = first_line(one["help"]) or one["summary"]
     return NextStep(MigrationState.STOPPED, do, "", one["held"] or one["summary"], file, judge)
 
 
+def judged_stages(figures: Mapping[str, Any]) -> Iterator[Text]:
+    """Which stages of a comparison passed, and which failed."""
+    stages = figures.get("stages") or ()
+    for verdict, text in (("fail", "failed: {names}"), ("pass", "passed: {names}")):
+        names = [one["stage"] for one in stages if one["verdict"] == verdict]
+        if names:
+            yield Text(text, names=" ".join(names))
+
+
 def after_pass(at: Standing, judge: str) -> NextStep:
     """What is left when the journey passed: places that did not run, sites by hand, a real chip."""
     run = at.outcome("rehearse").get("figures", NOTHING)
     verify = at.outcome("verify").get("figures", NOTHING)
-    covers = Text(
-        "{reached} % of the rewritten places ran; {compared} of {recorded} values compared",
-        reached=run.get("reached_pct", "?"),
-        **pick(verify.get("coverage") or NOTHING, "compared", "recorded"),
-    )
+    covers = covered_by(run, verify)
     missed = run.get("not_run") or ()
     if missed:
         do = Text("run the program so that it reaches the rewritten places that did not run")
         named = ", ".join(place_of(one) for one in missed)
-        again = "joymigrate migrate . --entry 'COMMAND'"
         return NextStep(
             MigrationState.PASSED,
             do,
             place_of(missed[0]),
             named,
             f"{PLACE}/journey.json",
-            again,
+            judge,
             covers,
         )
     sites = at.outcome("rewrite").get("figures", NOTHING).get("sites") or ()
@@ -151,6 +169,40 @@ def after_pass(at: Standing, judge: str) -> NextStep:
         )
     do = Text("take the same journey on a machine with the chip: nothing was measured")
     return NextStep(MigrationState.PASSED, do, judge=judge, covers=covers)
+
+
+def covered_by(run: Mapping[str, Any], verify: Mapping[str, Any]) -> Text:
+    """What a pass looked at: places that ran, what was compared of what there is, and what was not
+    with the reasons."""
+    parts = [
+        Text("{reached} % of the rewritten places ran", reached=rounded(run.get("reached_pct")))
+    ]
+    parts += [
+        Text("{compared} of {recorded} values compared",
+             **pick(verify.get("coverage") or NOTHING, "compared", "recorded"))
+    ]  # fmt: skip
+    counts = verify.get("covered") or NOTHING
+    for part, text in COUNTED.items():
+        found = counts.get(part) or NOTHING
+        if found.get("of"):
+            parts.append(Text(text, **pick(found, "compared", "of")))
+    told = [*dict.fromkeys(one["reason"] for one in verify.get("uncovered") or ())]
+    skipped: dict[str, list[str]] = {}
+    for one in verify.get("stages") or ():
+        if one["verdict"] == "skipped":
+            skipped.setdefault(one.get("reason") or "?", []).append(one["stage"])
+    for reason, names in skipped.items():
+        parts.append(Text("skipped: {names} ({reason})", names=", ".join(names), reason=reason))
+    parts += [Text("not compared: {reason}", reason=reason) for reason in told[:MOST_REASONS]]
+    if told[MOST_REASONS:]:
+        more = len(told) - MOST_REASONS
+        parts.append(Text("{count} more reason{count_s} in verify/verdict.json", count=more))
+    return Text.join("; ", parts)
+
+
+def rounded(share: Any) -> str:
+    """A share with one decimal; `?` where there is none."""
+    return f"{share:.1f}" if isinstance(share, int | float) else "?"
 
 
 def place_of(one: Any) -> str:
@@ -194,7 +246,7 @@ def as_json(at: Standing, step: NextStep, most: int) -> dict[str, Any]:
         "project": cut(str(at.root), most),
         "chip": at.journey.get("chip"),
         "state": step.state.value,
-        "grade": at.journey.get("grade"),
+        "grade": at.journey.get("grade") if was_run(at) else None,
         "verdict": at.journey.get("verdict"),
         "ledger": {
             "steps": len(at.steps),
@@ -209,8 +261,13 @@ def as_json(at: Standing, step: NextStep, most: int) -> dict[str, Any]:
             "file": step.file,
             "judge": cut(step.judge, 2 * most),
         },
-        "covers": cut(step.covers, most),
+        "covers": cut(step.covers, MOST_COVERS * most),
     }
+
+
+def was_run(at: Standing) -> bool:
+    """Whether the program was run on the chip, or on the simulated one."""
+    return at.outcome("rehearse").get("status") in ("done", "failed", "stopped")
 
 
 def cut(text: str, most: int) -> str:

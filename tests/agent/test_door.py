@@ -19,6 +19,7 @@ from mcp_types import ListRootsResult, Root
 
 from joymigrate.agent.door.answers import MOST_BYTES, dump, shorten
 from joymigrate.agent.door.arguments import check, meet_roots
+from joymigrate.agent.door.runs import CommandRun
 from joymigrate.agent.door.server import Allowed, guard, make_server
 from joymigrate.agent.door.tools import BY_NAME, TOOLS, schema_of
 from joymigrate.errors import JoyError
@@ -281,6 +282,21 @@ def test_an_answer_is_small_whatever_it_is_made_of(document: dict[str, Any]) -> 
     assert found["schema"] == document["schema"]
 
 
+@pytest.mark.parametrize(
+    ("verify", "first"),
+    [("fail", ["verify", "train", "serve"]), ("pass", ["train", "verify", "rehearse"])],
+)
+def test_of_a_journey_the_step_that_decides_is_first(verify: str, first: list[str]) -> None:
+    names = ("scan", "baseline", "rewrite", "rehearse", "verify", "train", "serve")
+    ended = dict.fromkeys(names, ("done", "pass")) | {"serve": ("skipped", None)}
+    ended["verify"] = ("done" if verify == "pass" else "stopped", verify)
+    if verify == "fail":
+        ended |= {"train": ("pending", None), "serve": ("pending", None)}
+    steps = [{"name": n, "status": s, "verdict": v} for n, (s, v) in ended.items()]
+    found = shorten({"schema": "joymigrate.journey/1", "journey": steps})
+    assert [one["name"] for one in found["journey"]][:3] == first
+
+
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda one: one.name)
 def test_every_tool_has_a_schema_without_holes(tool: Any) -> None:
     schema = schema_of(tool)
@@ -408,3 +424,8 @@ def test_http_serves_loopback_with_a_token(project: Path) -> None:
                 urllib.request.urlopen(bad, timeout=30)
         finally:
             server.terminate()
+
+
+def test_a_run_that_ended_tells_how_long_it_took_not_its_age() -> None:
+    run = CommandRun("r1", "scan", began=time.monotonic() - 500, took=3.5)
+    assert run.row()["seconds"] == 3.5

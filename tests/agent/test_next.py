@@ -51,7 +51,7 @@ def done(name: str, verdict: str | None = "pass", **figures: Any) -> StepOutcome
 
 def passed(**figures: Any) -> tuple[StepOutcome, ...]:
     reached = {"reached_pct": 100.0, "not_run": [], **figures}
-    compared = {"coverage": {"compared": 9, "recorded": 9}}
+    compared: dict[str, Any] = {"coverage": {"compared": 9, "recorded": 9}}
     sites = figures.get("sites", [])
     return (
         done("rewrite", sites=sites), done("rehearse", **reached), done("verify", **compared),
@@ -126,6 +126,56 @@ def test_behind_a_pass_come_places_that_did_not_run_then_sites_then_the_chip() -
     assert [one.place for one in (missed, left, last)] == ["a.py:9", "a.py:3", ""]
     assert "nothing was measured" in last.do
     assert last.covers == "100.0 % of the rewritten places ran; 9 of 9 values compared"
+    assert missed.judge == JUDGE
+
+
+def test_a_pass_says_what_was_not_compared() -> None:
+    early = "the baseline's other runs were ended before: the program is long"
+    verify = done(
+        "verify",
+        coverage={"compared": 93, "recorded": 93},
+        covered={"steps": {"compared": 3, "of": 3}, "printed": {"compared": 1, "of": 13}},
+        uncovered=[{"what": w, "count": 7, "reason": early} for w in ("run", "printed")],
+        stages=[
+            {"stage": "S3", "verdict": "skipped", "reason": "no tensors"},
+            {"stage": "S4", "verdict": "skipped", "reason": "no tensors"},
+            {"stage": "S5", "verdict": "pass", "reason": None},
+        ],
+    )
+    run = done("rehearse", reached_pct=100 / 3, not_run=[])
+    at = standing(done("rewrite", sites=[]), run, verify)
+    told = decide(at, []).covers
+    assert told == (
+        "33.3 % of the rewritten places ran; 93 of 93 values compared; 3 of 3 steps in full; "
+        "1 of 13 printed numbers compared; skipped: S3, S4 (no tensors); "
+        f"not compared: {early}"
+    )
+    assert document(at, decide(at, []))["covers"] == told
+
+
+def test_a_run_that_used_no_chip_is_no_pass_and_its_question_comes_first() -> None:
+    idle = {"line": "net.py:23", "message": "m", "said": "net.py:23: is_available() is False"}
+    verify = done("verify", "inconclusive", idle=idle)
+    step = decide(standing(done("rewrite", "inconclusive"), done("rehearse"), verify), [])
+    assert (step.state, step.place) == (MigrationState.UNDECIDED, "net.py:23")
+    assert step.do == "bring the program onto the chip: net.py:23: is_available() is False"
+
+
+def test_without_a_run_there_is_no_grade() -> None:
+    broken = replace(done("baseline", "fail"), status=StepStatus.STOPPED)
+    at = standing(broken)
+    assert document(at, decide(at, []))["grade"] is None
+    at = standing(*passed())
+    assert document(at, decide(at, []))["grade"] == "rehearsed"
+
+
+def test_a_failed_comparison_says_which_stages_passed() -> None:
+    apart = {"line": None, "module": "net.norm", "cause": None}
+    stages = [{"stage": s, "verdict": v} for s, v in (("S1", "pass"), ("S5", "fail"))]
+    failed = replace(
+        done("verify", "fail", first_divergence=apart, stages=stages), status=StepStatus.STOPPED
+    )
+    assert decide(standing(failed), []).evidence == "failed: S5, passed: S1, module net.norm"
 
 
 def test_a_running_journey_is_waited_for() -> None:

@@ -76,11 +76,17 @@ def shorten(document: Mapping[str, Any], cursor: int = 0, most: int = MOST_BYTES
 
 
 def order(rows: Sequence[Any], noun: str) -> list[Any]:
-    """Rows with the worst first; text, steps of a journey and of the ledger keep their order."""
+    """Rows with the worst first; text and runs keep their order, the latest step of the ledger is
+    the first. Of a journey's steps those that decide are first: what stopped it, what nobody
+    decided, then the last that ended well."""
     if noun == "status":
         return list(reversed(rows))
-    if noun in ("text", "journey", "server-runs"):
+    if noun in ("text", "server-runs"):
         return list(rows)
+    if noun == "journey":
+        bad = [one for one in rows if rank(one) <= RANK["pending"]]
+        well = [one for one in reversed(rows) if rank(one) > RANK["pending"]]
+        return sorted(bad, key=rank) + sorted(well, key=lambda one: one.get("status") == "skipped")
     return sorted(rows, key=rank)
 
 

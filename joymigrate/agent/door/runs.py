@@ -46,10 +46,11 @@ class CommandRun:
     process: subprocess.Popen[bytes] | None = None
     folder: Path | None = None
     ended: anyio.Event = field(default_factory=anyio.Event)
+    took: float | None = None  # seconds, when it ended
 
     def row(self) -> dict[str, Any]:
         """The run in a list."""
-        seconds = round(time.monotonic() - self.began, 1)
+        seconds = round(time.monotonic() - self.began if self.took is None else self.took, 1)
         return {"id": self.id, "tool": self.tool, "state": self.state, "seconds": seconds}
 
     def last_line(self) -> str:
@@ -114,6 +115,7 @@ class Runs:
                 run.document, run.failed = describe(JoyError("the run was cancelled")), True
             else:
                 run.state = "ended"
+            run.took = time.monotonic() - run.began
             run.ended.set()
             self.forget(run)
 
