@@ -175,7 +175,9 @@ def covered_by(run: Mapping[str, Any], verify: Mapping[str, Any]) -> Text:
     """What a pass looked at: places that ran, what was compared of what there is, and what was not
     with the reasons."""
     parts = [
-        Text("{reached} % of the rewritten places ran", reached=rounded(run.get("reached_pct")))
+        Text(
+            "{reached} % of the rewritten places ran", reached=format_share(run.get("reached_pct"))
+        )
     ]
     parts += [
         Text("{compared} of {recorded} values compared",
@@ -200,7 +202,7 @@ def covered_by(run: Mapping[str, Any], verify: Mapping[str, Any]) -> Text:
     return Text.join("; ", parts)
 
 
-def rounded(share: Any) -> str:
+def format_share(share: Any) -> str:
     """A share with one decimal; `?` where there is none."""
     return f"{share:.1f}" if isinstance(share, int | float) else "?"
 

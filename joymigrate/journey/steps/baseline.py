@@ -265,7 +265,7 @@ def sources(at: StepContext) -> tuple[Path, str]:
         return origin.folder, named if origin.name else "the original"
     ledger = Ledger.of(project)
     steps = original.rewrites(ledger, project)
-    first = at.path(FIRST)
+    first = at.folder.with_name("journey") / FIRST  # also for a pair
     if not steps:
         original.keep_first(project, first)
         return project, "the original"

@@ -270,11 +270,11 @@ def explain_verdict(at: StepContext, found: Mapping[str, Any], apart: str | None
         return found.get("reason") or ""
     cause = where.get("cause") or where.get("op")
     head = Text("{module}: {cause}", module=where["module"], cause=cause)
-    because = where.get("evidence") or measured(where, found.get("stages", ()))
+    because = where.get("evidence") or tell_number(where, found.get("stages", ()))
     return Text("{head}\n  {said}", head=head, said=because)
 
 
-def measured(where: Mapping[str, Any], stages: Iterable[Mapping[str, Any]]) -> str:
+def tell_number(where: Mapping[str, Any], stages: Iterable[Mapping[str, Any]]) -> str:
     """The first failure with its number, where no cause is known, and which stages passed."""
     passed = " ".join(one["stage"] for one in stages if one["verdict"] == "pass")
     text = "stage {stage}, {op}: {metric} {value}, limit {limit}; stages that passed: {passed}"
