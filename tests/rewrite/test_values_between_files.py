@@ -116,6 +116,10 @@ MOVED = {
         **{f"u{i}.py": TORCH + "from env import PLACE\ntorch.zeros(1, device=PLACE)\n"
            "if PLACE == 'cuda': print(1)\n" for i in range(42)},
     },
+    "an attribute of an object of an unknown class": {
+        "a.py": "def set_up(opt):\n    opt.place = 'cuda'\n",
+        "b.py": TORCH + "def run(opt):\n    return torch.zeros(1, device=opt.place)\n",
+    },
     "a field of a dataclass": {
         "cfg.py": "from dataclasses import dataclass\n"
         "@dataclass\nclass C:\n    where: str = 'cuda'\n",

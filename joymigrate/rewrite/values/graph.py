@@ -37,6 +37,7 @@ NEAR = 80  # cells that are looked at to find the class of an object or what is 
 FEW = 12  # files with a name that are read wherever they import it from
 FILES = 40  # files that one name may lead to; more say that it means many things
 IMPORTING = 400  # files that import one name, which says what it means
+UNKNOWN = -1  # the scope of a class of which a file tells no more than that it is given something
 LOCAL = ("name", "return", "function", "class", "object", "attribute")
 
 
@@ -416,7 +417,8 @@ class ValueGraph:
 
     def only_owner(self, name: str) -> Cell | None:
         """The one class with an attribute or method of a name in the files that name the origin's
-        device; else None. An object of which nothing is known is one of it, if it has that.
+        device; else None. An object of which nothing is known is one of it, if it has that. Where
+        only such objects are given the attribute, they are of one class that nothing is known of.
         """
         if name not in self._owners:
             self._owners[name] = None
@@ -436,8 +438,11 @@ class ValueGraph:
                     yield ("class", path, scope)
             for stored in values.fields.get(name, ()) if values is not None else ():
                 if any(e.flow == COMES for e in values.edges.get(stored, ())):  # type: ignore[union-attr]
-                    owners = (c for c in self.called(stored[1]) if c[0] in ("class", "object"))
+                    known = self.called(stored[1])
+                    owners = [c for c in known if c[0] in ("class", "object")]
                     yield from (("class", *each[1:]) for each in owners)
+                    if not known:
+                        yield ("class", path, UNKNOWN)
 
     def _defines(self, cell: Cell) -> bool:
         """Whether the body of a class itself gives an attribute its value."""
