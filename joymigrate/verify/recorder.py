@@ -519,12 +519,12 @@ class Recorder:
         if self.settings.until is None or self.step <= self.settings.until:
             return
         self.finish()
+        if threading.current_thread() is not threading.main_thread():
+            os._exit(0)
         leave = threading.Timer(LEAVING, os._exit, (0,))  # it waits for something, or goes on
         leave.daemon = True
         leave.start()
-        if threading.current_thread() is threading.main_thread():
-            raise SystemExit(0)
-        leave.join()
+        raise SystemExit(0)
 
     def write_step(self) -> bool:
         """Write a recorded step as it ends; whether there was one. Raises OSError."""
