@@ -31,6 +31,11 @@ ALSO = ("threads", "seed", "devices", "python", "machine")
 CLASS = "class."  # of a module, among what differs
 
 
+def device_rounding(dtype: str) -> float:
+    """How far another device may be off in the norm where the same is computed in a type."""
+    return ROUNDED_LAST.get(dtype, ROUNDING)
+
+
 def environment_differences(baseline: Mapping[str, Any], target: Mapping[str, Any]) -> list[str]:
     """One line for each setting that differs."""
     found = []
@@ -309,8 +314,7 @@ def unlike(
     key = (place, mine["call"], "in", mine["leaf"])
     error, alike = apart(baseline, target, key, names.get(place, place), step)
     floating = mine["dtype"].startswith(("float", "bfloat"))
-    least = ROUNDED_LAST.get(mine["dtype"], ROUNDING)
-    close = 2.0**-7 if mine["dtype"] != other["dtype"] else least
+    close = 2.0**-7 if mine["dtype"] != other["dtype"] else device_rounding(mine["dtype"])
     if floating and error is not None and error <= close:
         reason = Text(
             "differs by rounding ({golden} → {target})", golden=mine["dtype"], target=other["dtype"]
@@ -360,8 +364,9 @@ def divided_batches(
             yield difference(view(place), what, RecordStatus.UNCOMPARED, reason=reason, step=step)
             continue
         error = float(np.linalg.norm(other.sketch[there] - mine.sketch[row]) / mine.sizes()[row])
-        close = ROUNDED_LAST.get(entry["dtype"], ROUNDING)
-        status = RecordStatus.PASS if error <= close else RecordStatus.FAIL
+        status = RecordStatus.PASS
+        if error > device_rounding(entry["dtype"]):
+            status = RecordStatus.FAIL
         why = None if status is RecordStatus.PASS else "the data differ"
         yield difference(view(place), what, status, value=error, reason=why, step=step)
 

@@ -12,6 +12,7 @@ from joymigrate.verify.bundle import Rank
 from joymigrate.verify.display import Display
 from joymigrate.verify.findings import Findings, by_step, keep_first
 from joymigrate.verify.free import CHANGED, tell_mode
+from joymigrate.verify.identity import device_rounding
 from joymigrate.verify.model import Difference, Phase, RecordStatus
 from joymigrate.verify.optimiser_stage import unequal
 from joymigrate.verify.plateaus import SERIES
@@ -112,6 +113,23 @@ def number_of(side: Mapping[str, Any], theirs: Mapping[str, Any]) -> float | Non
     return float(side["sketch"][0] * signs(1)[0])
 
 
+def draws_otherwise(fact: Mapping[str, Any]) -> bool:
+    """Whether other numbers are drawn from an equal state, by more than the rounding of their type.
+    Of a draw by tensors (chances, means) the state tells nothing: they may be others."""
+    told = fact.get("same_state") and not fact.get("drawn_by")
+    return bool(told and fact.get("error", 0.0) > rounding_of(fact))
+
+
+def rounding_of(fact: Mapping[str, Any]) -> float:
+    """How far two draws of one number may be apart, in the norm: formulas round, indices do not."""
+    return 0.0 if is_whole(fact) else device_rounding(fact["dtype"])
+
+
+def is_whole(fact: Mapping[str, Any]) -> bool:
+    """Whether a tensor holds whole numbers."""
+    return str(fact["dtype"]).startswith(("int", "uint", "bool"))
+
+
 def key_of(event: Mapping[str, Any]) -> tuple[str, int, int, str]:
     """Which moment of the program this is; inputs go by the model and its call."""
     return event["kind"], event["step"], event["number"], str(event.get("where", ""))
@@ -156,6 +174,8 @@ class EventJudge:
         self.order = order
         self.kind = str(event["kind"])
         self.unrepeated: frozenset[int] = frozenset()  # given values, by number
+        self.half = bool(event.get("half") or (twin or {}).get("half"))
+        self.first = event["step"] == 0 and event["index"] <= 0
 
     def rows(self) -> Iterator[Difference]:
         """All its differences."""
@@ -225,10 +245,8 @@ class EventJudge:
             error, role = fact.get("error"), fact["role"]
             if role == "batch:loader":  # S1 and S5W compare all batches
                 continue
-            start = self.event["step"] == 0 and self.event["index"] <= 0
-            drawn = role.startswith("draw:")
-            same, data = bool(fact.get("same_state")), role in DATA
-            if not error or (drawn and not (data and (same or (start and fact.get("alike"))))):
+            drawn, same = role.startswith("draw:"), bool(fact.get("same_state"))
+            if not error or (drawn and not self.other_data_drawn(fact)):
                 continue
             if drawn and same and not fact.get("alike"):
                 self.found.leave_out(self.kind, 1, OTHER_DRAWS)
@@ -236,7 +254,7 @@ class EventJudge:
             if fact.get("number") in self.unrepeated:
                 self.found.leave_out(self.kind, 1, NOT_REPEATED)
                 continue
-            whole = fact["dtype"].startswith(("int", "uint", "bool"))
+            whole = is_whole(fact)
             twin = self.twin or {}
             chosen = twin.get("chosen") and self.kind in ("input", "output")
             # Data that are fed back (the states of an environment) depart by rounding, and grow.
@@ -248,29 +266,40 @@ class EventJudge:
                 why = "made of numbers that the program read from its models' results"
                 self.found.leave_out(self.kind, 1, why)
                 continue
-            first = start and self.kind in ("input", "loss") and role == "other"
+            first = self.first and self.kind in ("input", "loss") and role == "other"
             first |= role.startswith("made:") or bool(fact.get("table"))
             # What a model keeps beside what it returns carries the model's own rounding.
-            half = bool(self.event.get("half") or twin.get("half"))
-            limit = READ[True] if fact.get("grown") and half else GIVEN
+            limit = READ[True] if fact.get("grown") and self.half else GIVEN
             if fact.get("table"):
                 limit = of_table(fact)
             if drawn:
                 reason = OTHER_DRAWS if same else OTHER_SEED
                 yield self.row("given", RecordStatus.FAIL, error, 0.0, reason, Phase.INPUT)
-            elif whole or (first and error > limit) or self.made_elsewhere(role, error, half):
+            elif whole or (first and error > limit) or self.made_elsewhere(role, error):
                 what = "whole numbers" if whole else "values"
                 what = "constants" if fact.get("table") else what
                 reason = Text("{what} that this is computed from differ", what=what)
                 yield self.row("given", RecordStatus.FAIL, error, 0.0 if whole else limit, reason)
 
-    def made_elsewhere(self, role: str, error: float, half: bool) -> bool:
+    def other_data_drawn(self, fact: Mapping[str, Any]) -> bool:
+        """Whether data are drawn that are not the baseline's: from an equal state, or from another
+        one before the program has computed anything. What is drawn by a tensor carries the rounding
+        of what made that."""
+        if fact["role"] not in DATA:
+            return False
+        if fact.get("same_state"):
+            return draws_otherwise(fact)
+        carried = READ[True] if self.half else GIVEN
+        limit = carried if fact.get("drawn_by") else rounding_of(fact)
+        return bool(self.first and fact.get("alike") and fact["error"] > limit)
+
+    def made_elsewhere(self, role: str, error: float) -> bool:
         """Whether a value that a loss is made of, and that the program computed before the step's
         first call of a model, is another one: in the first steps rounding has not come far."""
         twin = self.twin or {}
         early = self.kind == "loss" and 0 < self.event["step"] <= EARLY and role == "other"
         free = not (twin.get("chosen") or twin.get("taken") or twin.get("untraced"))
-        return early and free and error > MADE[bool(half or twin.get("cast"))]
+        return early and free and error > MADE[bool(self.half or twin.get("cast"))]
 
     def sink(
         self, name: str, theirs: Mapping[str, Any], row: Mapping[str, Any]
@@ -283,8 +312,7 @@ class EventJudge:
             return
         if "error" not in row:
             return
-        twin = self.twin or {}
-        half = bool(self.event.get("half") or twin.get("half"))
+        twin, half = self.twin or {}, self.half
         untraced = bool(self.event.get("untraced") or twin.get("untraced"))
         limit = READ[half] if untraced else LIMIT
         if "content" in theirs:

@@ -519,8 +519,7 @@ class StepTape:
             self.recorder.replay_session.baseline,
             outside,
             theirs.get("externals", []),
-            self.tape.tables,
-            self.tape.states,
+            self.tape,
         )
         rows = entry["rows"] = {}
         if not slots:

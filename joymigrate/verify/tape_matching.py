@@ -9,7 +9,7 @@ import torch
 
 from joymigrate.verify.isolated_pass import content_of
 from joymigrate.verify.summaries import apart, summary
-from joymigrate.verify.tables import Tables
+from joymigrate.verify.tape import Tape
 from joymigrate.verify.tape_entries import External
 
 
@@ -17,12 +17,10 @@ def match_externals(
     session: Any,
     outside: list[External],
     stored: list[dict[str, Any]],
-    tables: Tables,
-    states: Mapping[int, int],
+    tape: Tape,
 ) -> tuple[dict[int, torch.Tensor], list[dict[str, Any]], dict[int, dict[str, Any]]]:
     """The baseline's values for externals: by role, then equal ones, then in their order; facts of
-    each; and which of the baseline's each slot took. `states` are those of the generators that the
-    target's were drawn from."""
+    each; and which of the baseline's each slot took. `tape` is the target's."""
     tensors = session.load()
     free = list(stored)
     roots = {str(root["name"]) for root in session.program.get("roots", [])}
@@ -40,12 +38,13 @@ def match_externals(
         fact["table"] = external.role == item["role"] == "table"
         fact["short"] = short_of(item["dtype"]) or short_of(str(external.tensor.dtype))
         if fact["table"]:
-            own = [tables.rounding(external.tensor), item.get("rounding")]
+            own = [tape.tables.rounding(external.tensor), item.get("rounding")]
             known = [one for one in own if one is not None]
             fact["rounding"] = max(known) if len(known) == 2 else None
         fact["alike"] = external.tensor.device.type == "cpu" == item.get("device")
         state = item.get("generator")
-        fact["same_state"] = state is not None and state == states.get(external.slot.number)
+        fact["same_state"] = state is not None and state == tape.states.get(external.slot.number)
+        fact["drawn_by"] = bool(tape.drawn_by.get(external.slot.number))
         if theirs is not None:
             values[external.slot.number] = theirs
             if mine is not None:
