@@ -89,9 +89,15 @@ def judge_call(func: Any, name: str, args: Any, kwargs: Any) -> dict[str, Any] |
 def find_precision(func: Any, args: Any, kwargs: Any, mine: torch.Tensor, most: float) -> str:
     """The type to whose mantissa the device rounds a call's operands: the same call in float64 on
     operands so rounded is no more than `most` (relative) from what the device made. Else empty."""
-    given = {id(t): t for t in tensors_in((args, kwargs)) if t.dtype is torch.float32}
-    for kind, bits in MANTISSAS.items() if given else ():
-        made = outcome(func, args, kwargs, {k: shorten(t, bits) for k, t in given.items()})
+    given = {id(t): t for t in tensors_in((args, kwargs))}
+    rounded = {key: t for key, t in given.items() if t.dtype is torch.float32}
+    for kind, bits in MANTISSAS.items() if rounded else ():
+        operands = {key: widen(t) for key, t in given.items()}
+        operands |= {key: shorten(t, bits) for key, t in rounded.items()}
+        try:
+            made = outcome(func, args, kwargs, operands)
+        except Exception:  # that the call is wrong is known without it
+            return ""
         if made is not None and relative_error(mine, made) < most:
             return kind
     return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,30 @@ def test_a_product_of_shortened_operands_names_the_type_that_they_are_rounded_to
     assert torch.equal(shorten(x, 7), x.bfloat16().double())
     facts = {"name": "linear", "error": 2e-3, "cpu_error": 1e-7, "precision": "bfloat16"}
     assert of_operator(facts).name == "reduced precision"
+
+
+ON_DEVICE = """
+import torch, torch_npu
+from joymigrate.verify.wrong_call import find_precision, shorten
+table, at = torch.randn(16, 8), torch.arange(5)
+mine = shorten(table, 7)[at].float().npu()
+print(find_precision(torch.nn.functional.embedding, (at.npu(), table.npu()), {}, mine, 1e-4))
+"""
+
+
+@pytest.mark.compiler
+def test_the_type_is_found_beside_operands_of_other_types_on_a_device(tmp_path: Path) -> None:
+    """Indices stay no more on the device than what they point into."""
+    if PathFinder.find_spec("torch_npu") is None:
+        pytest.skip("torch_npu is not installed")
+    (tmp_path / "p.py").write_text(ON_DEVICE)
+    command = [sys.executable, "-m", "joymigrate", "rehearse", "-q", "--", sys.executable, "p.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert done.stdout.split()[-1:] == ["bfloat16"], done.stderr
+
+
+def test_operands_that_cannot_be_shortened_leave_the_wrong_call_found() -> None:
+    def refuses(x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("no float64 here")
+
+    assert find_precision(refuses, (torch.ones(2),), {}, torch.ones(2), 1.0) == ""
