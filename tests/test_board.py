@@ -15,6 +15,8 @@ import pytest
 from benchmarks.board import __main__ as board
 from benchmarks.board import journey, limited, packages, programs, report, rows, suite
 from benchmarks.board.outcome import Attempt, Observed, Outcome, area, attempt, judge
+from joymigrate.verify.model import divergence_json
+from tests.verify.harness import record, replay
 
 WELL = Attempt(0)
 PASSED = Observed(WELL, WELL, WELL, compared={"modules": "same"}, operators=7)
@@ -450,3 +452,27 @@ def test_packages_are_named_and_never_torch(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=said):
             packages.folder([wrong], tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+FED = """
+import torch
+from torch.utils.data import DataLoader
+torch.manual_seed(0); torch.set_num_threads(1)
+net = torch.nn.Linear(4, 1)
+optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
+for x in DataLoader(torch.arange(32.0).view(8, 4) + SHIFT, batch_size=4):
+    optimiser.zero_grad(); net(x).square().mean().backward(); optimiser.step()
+"""
+
+
+def test_a_verdict_that_names_another_batch_asks_for_a_replay_on_the_baselines(
+    tmp_path: Path,
+) -> None:
+    for name, shift in (("p", "0"), ("t", "1")):
+        (tmp_path / f"{name}.py").write_text(FED.replace("SHIFT", shift))
+    record(tmp_path / "p.py", tmp_path / "b.jmb")
+    found = replay(tmp_path / "b.jmb", tmp_path / "t.py", tmp_path / "t.jmb")
+    first = divergence_json(found.first_divergence)
+    assert first is not None
+    assert (first["stage"], journey.phase_of(first)) == ("S1", "input")
+    assert journey.phase_of({**first, "op": "parameter weight"}) != "input"
