@@ -42,7 +42,7 @@ from joymigrate.verify.free_stage import steps
 from joymigrate.verify.judge import Judge
 from joymigrate.verify.judgement import count_covered, judge, matches
 from joymigrate.verify.merge import merge_ranks
-from joymigrate.verify.model import Difference, Outcome, StageResult, Verdict
+from joymigrate.verify.model import Difference, Outcome, RecordStatus, StageResult, Verdict
 from joymigrate.verify.module_stage import ModuleStage
 from joymigrate.verify.pairing import Pairing, pair
 from joymigrate.verify.rest_cause import cause_of_rest
@@ -64,8 +64,13 @@ class Comparison:
 
     @property
     def alike(self) -> bool:
-        """Whether both sides have as many processes."""
-        return len(self.baseline.ranks) == len(self.target.ranks)
+        """Whether both programs have as many processes, whichever left a recording."""
+        return self.baseline.world == self.target.world
+
+    @property
+    def complete(self) -> bool:
+        """Whether every process of both sides is here."""
+        return all(len(side.ranks) == side.world for side in (self.baseline, self.target))
 
     def twin_of(self, theirs: Rank) -> Rank:
         """The baseline's process of the same number, else its first."""
@@ -102,20 +107,23 @@ def compare(
     verdict = judge(baseline, target, found, stages, replayed, coverage, exit_code, tolerance, lost)
     whole, left = scope.of(ours, theirs, replayed, coverage, found)
     left = (*left, *scope.fewer_digits(stages))
-    have = len(target.ranks)
-    if all_there + lost > 1:
-        whole["processes"] = {"compared": processes, "of": all_there + lost}
+    have, world = len(target.ranks), target.world
+    fewer = baseline.world - len(baseline.ranks) if baseline.world != world else 0
+    unjudged = {"they left no recording in the baseline": fewer}
+    if world > 1:
+        whole["processes"] = {"compared": processes, "of": world}
         left = (*left, *left_out(elsewhere, left))
-        unjudged = {
+        unjudged |= {
             "nothing of them could be compared": have - processes,
             "they left no recording": lost,
             "the baseline has no recording of them": all_there - have,
+            "neither side has a recording of them": world - all_there - lost,
         }
-        left += tuple(
-            {"what": "processes", "count": count, "reason": reason}
-            for reason, count in unjudged.items()
-            if count
-        )
+    left += tuple(
+        {"what": "processes", "count": count, "reason": reason}
+        for reason, count in unjudged.items()
+        if count
+    )
     return replace(verdict, covered=whole, uncovered=left)
 
 
@@ -147,6 +155,14 @@ def judge_rank(case: Comparison, theirs: Rank, found: Findings) -> ModuleStage:
     replay = theirs.json("replay.json")
     if case.alike or first:
         found.rows += keep_first(list(identical(case, ours, theirs, replay)))
+    noted = [r for r in found.rows if r.op == identity.TIE and r.status is RecordStatus.WARN]
+    untied = [row for row in noted if row.consequence_of is None]
+    for row in untied:
+        found.leave_out(row.op, 1, row.reason)
+    if untied and learns(ours):
+        found.end = 1  # the first update moves them apart
+        steps_after = max(0, ours.json("watch.json").get("steps", 0) - 1)
+        found.leave_out("run", steps_after, watch_stage.PARTED)
     replayed = judge_replay(case, ours, theirs, replay, found)
     if not (case.alike or first):
         return replayed
@@ -159,7 +175,7 @@ def judge_rank(case: Comparison, theirs: Rank, found: Findings) -> ModuleStage:
     limits = repeat_runs.judge_of(
         ours, case.tolerance.judge, outputs, replayed.coarser(), len(case.target.ranks)
     )
-    if first and (case.alike or not case.lost):
+    if first and (case.alike or case.complete):
         steps(case.baseline, case.target, case.pairing, replayed, found, limits)
     judge_program(ours, theirs, replay, found)
     judge_run(ours, theirs, replay, case.alike, found, limits)
@@ -201,20 +217,27 @@ def identical(
     a, b, names = ours.program, theirs.program, case.pairing.names
     watches = (ours.json("watch.json"), theirs.json("watch.json"))
     yield from identity.loads(*watches, replay.get("roots", {}), Display(a))
-    yield from identity.ties(a, b, names)
+    kinds = [side.get("environment", {}).get("devices") for side in (a, b)]
+    moved = bool(kinds[1] and not kinds[0])
+    yield from identity.ties(a, b, names, trains=learns(ours), moved=moved)
     measured, trained = replay.get("identity", {}), repeat_runs.find_trained(ours)
     yield from identity.weights(a, b, names, measured, trained)
     yield from identity.copies(a, b, names)
     trains = bool(a.get("optimisers"))
-    kinds = [side.get("environment", {}).get("devices") for side in (a, b)]
     if case.alike:
         devices = kinds[0] != kinds[1]
         yield from identity.batches(ours, theirs, names, trains=trains, devices=devices)
         yield from identity.first_batch(*watches, Display(a))
-    elif not case.lost:  # parts that are all there
+    elif case.complete:
         for step in sorted(set(ours.steps) & set(theirs.steps)):
             mine, other = (merge_ranks(side.ranks, step) for side in (case.baseline, case.target))
             yield from identity.divided_batches(mine, other, ours, names)
+
+
+def learns(rank: Rank) -> bool:
+    """Whether a program computes gradients, or updates by them."""
+    log = rank.json("log.json")
+    return bool(log.get("updates") or log.get("backward"))
 
 
 def judge_replay(

@@ -60,7 +60,7 @@ def steps(
         found.depth += free.depth(compared, view, step)
         narrowed.update(free.find_narrowed(compared))
         culprit = None
-        if walked and explained is None and reason is None:
+        if walked and explained is None and reason is None and step < found.end:
             a, b = (rank.facts(step).get("training", {}) for rank in (ours, theirs))
             culprit = one.mode(a, b) or one.first(random, judged)
         if culprit is not None and culprit.phase == "forward" and culprit.op != "mode":

@@ -447,8 +447,10 @@ def judge_log(
             found.leave_out("modes", 1, "another mode, of a model whose code does not ask for it")
             rows.remove(row)
     watches = [rank.json("watch.json").get("series", {}) for rank in (ours, theirs)]
+    parted = found.end
     schedule = list(schedules(a, b, watches, found))
-    before = [row for row in rows if (row.step or 0) < found.end]
+    plateau = found.end if found.end < parted else math.inf
+    before = [row for row in rows if (row.step or 0) < plateau]
     if len(before) < len(rows):
         found.leave_out("modes", len(rows) - len(before), AT_A_PLATEAU)
     return [*before, *schedule]

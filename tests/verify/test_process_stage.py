@@ -165,6 +165,38 @@ def test_what_a_lost_process_would_have_had_is_no_other_data(folder: Path) -> No
     assert whole.verdict is Outcome.PASS, whole.reason
 
 
+def test_a_process_that_is_lost_where_the_numbers_differ_is_no_other_data(folder: Path) -> None:
+    """A baseline of one process; of a target of two, or a baseline of two, one alone is there."""
+    base, target = two(folder / "b.jmb", folder / "b.jmb"), two(folder / "p.jmb", folder / "p.jmb")
+    halve(target.ranks)
+    for rank in target.ranks:
+        rank.manifest = {**rank.manifest, "world": 2}
+    for kept in target.ranks:
+        one = replace(base, ranks=base.ranks[:1])
+        found = compare(one, replace(target, ranks=[kept]), Tolerance.of(None))
+        assert found.verdict is Outcome.INCONCLUSIVE, found.first_divergence
+        assert str(found.reason) == "processes of the target that left no recording: 1"
+        assert not any(row.status.failed for row in found.records)
+    halve(base.ranks)
+    base.ranks[0].manifest = {**base.ranks[0].manifest, "world": 2}
+    whole = open_bundle(folder / "p.jmb")
+    found = compare(replace(base, ranks=base.ranks[:1]), whole, Tolerance.of(None))
+    assert not any(row.status.failed for row in found.records), found.first_divergence
+    assert "they left no recording in the baseline" in [str(i["reason"]) for i in found.uncovered]
+
+
+def test_a_process_that_is_lost_on_both_sides_is_said(folder: Path) -> None:
+    sides = [two(folder / name, folder / name) for name in ("b.jmb", "p.jmb")]
+    for side in sides:
+        side.ranks[0].manifest = {**side.ranks[0].manifest, "world": 2}
+    base, target = (replace(side, ranks=side.ranks[:1]) for side in sides)
+    found = compare(base, target, Tolerance.of(None))
+    assert found.covered["processes"] == {"compared": 1, "of": 2}
+    (left,) = [item for item in found.uncovered if item["what"] == "processes"]
+    assert left["count"] == 1
+    assert str(left["reason"]) == "neither side has a recording of them"
+
+
 def test_files_that_a_lost_process_may_write_are_left_out(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "b.jmb", tmp_path / "b.jmb")
     base, target = two(tmp_path / "b.jmb", folder / "b.jmb"), open_bundle(folder / "p.jmb")

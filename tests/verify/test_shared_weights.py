@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from joymigrate.verify.model import Outcome
+from joymigrate.verify.bundle import open_bundle
+from joymigrate.verify.compare import compare
+from joymigrate.verify.model import Outcome, RecordStatus
+from joymigrate.verify.tolerance import Tolerance
 from tests.verify.harness import record, replay
 
 PROGRAM = """
@@ -55,3 +59,33 @@ def test_a_tie_of_weights_that_one_side_lacks_is_named(
     assert words in str(first.evidence)
     assert "head.weight" in str(first.evidence)
     assert sum(row.status.failed for row in found.records) == 1
+
+
+def test_weights_that_nothing_trains_may_be_tied_on_one_side(tmp_path: Path) -> None:
+    asks = "    with torch.no_grad(): print(net(ids).sum())\n"
+    program = PROGRAM[: PROGRAM.index("    loss =")].replace("optimiser =", "unused =") + asks
+    for name, weight in (("base", ONE), ("memory", MEMORY), ("target", TWO)):
+        (tmp_path / f"{name}.py").write_text(program.format(weight=weight))
+    for name in ("base", "memory"):
+        record(tmp_path / f"{name}.py", tmp_path / f"{name}.jmb")
+        found = replay(tmp_path / f"{name}.jmb", tmp_path / "target.py", tmp_path / f"of {name}")
+        assert found.verdict is Outcome.PASS, found.first_divergence
+        assert any("head.weight" in str(item["reason"]) for item in found.uncovered)
+
+
+def test_one_memory_that_a_move_to_a_device_copies_apart_is_a_note(tmp_path: Path) -> None:
+    for name, weight in (("base", MEMORY), ("target", TWO)):
+        (tmp_path / f"{name}.py").write_text(PROGRAM.format(weight=weight))
+    record(tmp_path / "base.py", tmp_path / "base.jmb")
+    replay(tmp_path / "base.jmb", tmp_path / "target.py", tmp_path / "target.jmb")
+    base, target = (open_bundle(tmp_path / f"{name}.jmb") for name in ("base", "target"))
+    program = target.ranks[0].program
+    program["environment"]["devices"] = {"npu": "a device"}
+    (target.ranks[0].folder / "program.json").write_text(json.dumps(program))
+    found = compare(base, target, Tolerance.of(None))
+    assert found.verdict is Outcome.PASS, (found.reason, found.first_divergence)
+    assert any("do not compute the same from here" in str(i["reason"]) for i in found.uncovered)
+    (tie,) = [row for row in found.records if row.op == "shared weight"]
+    assert tie.status is RecordStatus.WARN
+    assert "`.to` a device copies each" in str(tie.reason)
+    assert tie.reason in [item["reason"] for item in found.uncovered]
