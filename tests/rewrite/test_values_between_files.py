@@ -99,6 +99,12 @@ HELD = {
         "u.py": TORCH + "device = 'cuda' if torch.cuda.is_available() else 'cpu'\n"
         f"if device == 'cuda':\n    print(torch.cuda.get_device_name(), {LACKS})\n",
     },
+    "a keyword that is compared": {
+        "a.py": TORCH + "def make(**kw):\n    if kw['place'] == 'cuda':  # joymigrate: ignore\n"
+        "        pass\n",
+        "b.py": TORCH + "from a import make\nplace = 'cuda'\nmake(place=place)\n"
+        "torch.zeros(1, device=place)\n",
+    },
     "an element of a list": {
         "env.py": "PLACES = ['cuda', 'cpu']\n",
         "u.py": TORCH + "from env import PLACES\nx = torch.zeros(2, device=PLACES[0])\n"
@@ -115,6 +121,14 @@ MOVED = {
         "env.py": "PLACE = 'cuda'\n",
         **{f"u{i}.py": TORCH + "from env import PLACE\ntorch.zeros(1, device=PLACE)\n"
            "if PLACE == 'cuda': print(1)\n" for i in range(42)},
+    },
+    "a keyword that is handed on": {
+        "a.py": TORCH + "def make(**kw):\n    return torch.zeros(1, **kw)\n",
+        "b.py": "from a import make\nwhere = 'cuda'\nmake(device=where)\n",
+    },
+    "a keyword that is handed on under another name": {
+        "a.py": TORCH + "def make(**kw):\n    return torch.zeros(1, device=kw['place'])\n",
+        "b.py": "from a import make\nmake(place='cuda')\n",
     },
     "an attribute of an object of an unknown class": {
         "a.py": "def set_up(opt):\n    opt.place = 'cuda'\n",

@@ -72,12 +72,14 @@ class CallSite:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function: its parameters in order without `self`, and its class, if any."""
+    """A function: its parameters in order without `self`, its class, if any, and what takes the
+    keywords that no parameter has."""
 
     name: str
     parameters: tuple[str, ...]
     positional: int
     owner: int | None
+    rest: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -286,6 +286,8 @@ class ValueGraph:
                 yield ("name", target[1], scope, function.parameters[int(key)])
         elif key in function.parameters:
             yield ("name", target[1], scope, key)
+        elif function.rest:
+            yield ("field", ("name", target[1], scope, function.rest), key)
 
     def _result(self, call: CallSite) -> Iterator[Edge]:
         for target in self.called(call.called):
@@ -474,6 +476,11 @@ class ValueGraph:
         if way == GOES:
             for call, key in home.given.get(base, ()):
                 yield from self._argument(call, name) if key == "**" else ()
+        if way == COMES and home.parameters.get(base, (0, ""))[1] == "**":
+            for call in self._callers(("function", *base[1:3])):
+                yield from (
+                    Edge(h, call.line, "argument", COMES) for k, h in call.given if k == name
+                )
         if way == COMES and name.isdigit() and cell not in home.edges:
             yield Edge(("field", base, "[]"), 1, "read")
         elif way == GOES and name == "[]":

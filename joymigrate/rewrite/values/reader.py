@@ -252,7 +252,9 @@ class StatementReader(Expressions):
             self.file.join(itself, (kind, self.path, owner), node.lineno, "itself")
         everyone = [*(a.arg for a in plain), *(a.arg for a in args.kwonlyargs)]
         name = node.name if named else ""
-        self.file.functions[scope] = Function(name, tuple(everyone), len(plain), owner)
+        self.file.functions[scope] = Function(
+            name, tuple(everyone), len(plain), owner, args.kwarg.arg if args.kwarg else ""
+        )
         for word in everyone:
             self.file.parameters[("name", self.path, scope, word)] = (scope, word)
         if args.kwarg is not None:
