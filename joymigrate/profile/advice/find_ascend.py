@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from joymigrate.language import Text
 from joymigrate.profile.advice.advise import AdviceSubject, Hit
-from joymigrate.profile.advice.rank_profile import KernelLaunch
+from joymigrate.profile.advice.ascend_profile import KernelLaunch
 from joymigrate.profile.advice.rules import AdviceRule
 
 

@@ -7,7 +7,7 @@ from statistics import mean
 
 from joymigrate.language import Text
 from joymigrate.profile.advice.advise import AdviceSubject, Hit
-from joymigrate.profile.advice.rank_profile import BUBBLE, EXPOSED, HIDDEN, Profile
+from joymigrate.profile.advice.ascend_profile import BUBBLE, EXPOSED, HIDDEN, Profile
 from joymigrate.profile.advice.rules import AdviceRule
 
 
