@@ -174,15 +174,12 @@ def after_pass(at: Standing, judge: str) -> NextStep:
 def covered_by(run: Mapping[str, Any], verify: Mapping[str, Any]) -> Text:
     """What a pass looked at: places that ran, what was compared of what there is, and what was not
     with the reasons."""
+    reached = format_share(run.get("reached_pct"))
+    values = pick(verify.get("coverage") or NOTHING, "compared", "recorded")
     parts = [
-        Text(
-            "{reached} % of the rewritten places ran", reached=format_share(run.get("reached_pct"))
-        )
+        Text("{reached} % of the rewritten places ran", reached=reached),
+        Text("{compared} of {recorded} values compared", **values),
     ]
-    parts += [
-        Text("{compared} of {recorded} values compared",
-             **pick(verify.get("coverage") or NOTHING, "compared", "recorded"))
-    ]  # fmt: skip
     counts = verify.get("covered") or NOTHING
     for part, text in COUNTED.items():
         found = counts.get(part) or NOTHING
