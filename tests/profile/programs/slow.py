@@ -337,9 +337,11 @@ def loader_that_starves():
 @slow("GC")
 def collected():
     x = torch.rand(8)
+    kept = [[number] for number in range(200_000)]  # what a collection looks at takes its time
 
     def step():
         gc.collect()
+        kept[0][0] += 1
         return x + 1
 
     return step
