@@ -46,7 +46,7 @@ from joymigrate.rewrite.module_index import GUARD
 from joymigrate.rewrite.object_files import ObjectFiles
 from joymigrate.rewrite.outside_python import leave_unseen
 from joymigrate.rewrite.packed_files import find_packed
-from joymigrate.rewrite.portable.judge import find_floors
+from joymigrate.rewrite.portable.floors import find_floors
 from joymigrate.rewrite.prefilter import clues
 from joymigrate.rewrite.readers import kernels, notebook
 from joymigrate.rewrite.source import SourceText, Unreadable, decode, read_text
@@ -100,9 +100,9 @@ def scan(
     dependencies = [f for name in follow_imports for f in read_installed(name, root)]
     if style is Style.AGNOSTIC:
         context = replace(context, configured=keys_naming(told, words.exact_device))
-    if style is Style.ACCELERATOR:
-        context = replace(context, floors=find_floors(files))
     texts, exact = read_python([*files, *dependencies])
+    if style is Style.ACCELERATOR:
+        context = replace(context, floors=find_floors(files, texts))
     tree = index_of(texts, origin.device)
     named = {f.relative: f for f in files}
     reached = ReachableFiles(named, tree)

@@ -262,3 +262,36 @@ def test_an_option_that_may_be_none_is_no_device_to_move_to(
     findings, after = scanned(tmp_path, text)
     assert (after == text.replace(".cuda(", ".to(")) is safe
     assert any("moves nothing" in str(each.reason) for each in findings) is not safe
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("requirements.txt", "torch\ntorchvision==0.15.2\n", ":2 (torchvision) allows 2.0"),
+        ("requirements.txt", "torchaudio<2.3\n", "(torchaudio) allows 2.2"),
+        ("requirements.txt", "torch<2\n", "requirements.txt:1 (torch) allows 1.13"),
+        ("requirements.txt", "pytorch_lightning~=1.9.0\n", "(pytorch-lightning) allows 1.13"),
+        ("setup.py", "setup(install_requires=['torch', 'torchtext'])\n", "(torchtext) allows 2.3"),
+        ("data.py", "import torchtext\n", "data.py:1 (torchtext) allows 2.3"),
+        ("setup.py", "setup(\n    python_requires='>=3.8',\n)\n", ":2 (Python 3.8) allows 2.4"),
+        ("setup.py", "REQUIRES_PYTHON = '>=3.5.0'\n", "setup.py:1 (Python 3.5) allows 1.5"),
+        ("environment.yml", "dependencies:\n  - python=3.8\n", "(Python 3.8) allows 2.4"),
+        ("Dockerfile", "FROM python:3.7-slim\n", "Dockerfile:1 (Python 3.7) allows 1.13"),
+        ("Dockerfile", "FROM pytorch/pytorch:2.1.0-cuda12.1\n", "Dockerfile:1 allows 2.1.0"),
+        (".travis.yml", "python:\n  - 3.12\n  - 3.6\nscript: pytest\n", "(Python 3.6) allows 1.10"),
+        (".github/workflows/ci.yml", "python-version: [3.8, 3.12]\nrun: tox\n", "(Python 3.8)"),
+        (".github/workflows/label.yml", "python-version: 3.7\nrun: label\n", None),
+        ("requirements.txt", "torchvision>=0.9\ntorch>=2.6,<3\n", None),
+        ("requirements.txt", "dataclasses; python_version < '3.8'\nlightning\n", None),
+        ("pyproject.toml", "requires-python = '>=3.8'\ndependencies = ['torch>=2.6']\n", None),
+    ],
+)  # fmt: skip
+def test_what_bounds_torch_from_above_is_told(
+    tmp_path: Path, name: str, text: str, told: str | None
+) -> None:
+    """A name of torch 2.6 is of no use where a companion or the Python ends before it."""
+    files = {"train.py": "import torch\ntorch.cuda.synchronize()\n", name: text}
+    found = look(write(tmp_path, files), Style.ACCELERATOR)
+    one = next(each for each in found.findings if each.path == "train.py")
+    assert bool(one.edits) is (told is None)
+    assert told is None or told in str(one.reason)

@@ -6,61 +6,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path, PurePosixPath
 
 from joymigrate.chips import relate
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style
 from joymigrate.rewrite.context import Context, Floor
-from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.module import HELPER, Pending
+from joymigrate.rewrite.portable.floors import floor_of
 from joymigrate.rewrite.portable.table import UNKNOWN, floors, version
-
-REQUIREMENTS = re.compile(
-    r"(requirements[\w./-]*\.txt|pyproject\.toml|setup\.(?:py|cfg)|env\w*\.ya?ml)$"
-)
-CODE = ("python", "notebook")  # kinds of files that need a torch
-NEEDED = re.compile(
-    r"(?<![\w-])(?:py)?torch\s*(?:\[[^\]\n]*\])?\s*(?:>=|~=|={1,3})\s*(\d+(?:\.\d+)*)"
-)
-
-
-def find_floors(files: Iterable[File]) -> dict[str, Floor]:
-    """The oldest torch that each folder of a project says it supports, and where; `.` is the root.
-
-    A folder with no Python in it or below speaks for the one above it.
-    """
-    files = list(files)
-    code = (PurePosixPath(each.relative) for each in files if each.kind in CODE)
-    coded = {PurePosixPath(), *(above for path in code for above in path.parents)}
-    found: dict[str, list[Floor]] = {}
-    for file in files:
-        if not REQUIREMENTS.search(file.relative):
-            continue
-        text = Path(file.path).read_text(encoding="utf-8", errors="replace")
-        for number, line in enumerate(text.splitlines(), 1):
-            named = NEEDED.search(line.split("#")[0])
-            if named is not None:
-                folder = next(at for at in PurePosixPath(file.relative).parents if at in coded)
-                floor = Floor(named[1], f"{file.relative}:{number}")
-                found.setdefault(folder.as_posix(), []).append(floor)
-    return {folder: min(several, key=age) for folder, several in found.items()}
-
-
-def age(floor: Floor) -> tuple[int, ...]:
-    """A floor's version, to be compared."""
-    return version(floor.version)
-
-
-def floor_of(context: Context, path: str) -> Floor | None:
-    """The oldest torch that must run a file: what the nearest folder above it says.
-
-    The version of the chip's package that was asked for goes with torch's own.
-    """
-    above = (at.as_posix() for at in PurePosixPath(path).parents)
-    near = next((context.floors[at] for at in above if at in context.floors), None)
-    asked = Floor(context.version, "--chip-version") if context.version else None
-    return min(filter(None, (asked, near)), key=age, default=None)
 
 
 def judge_all(items: Iterable[Finding | Pending], context: Context) -> list[Finding | Pending]:
