@@ -61,7 +61,8 @@ def state_after(generator: torch.Generator | None, made: torch.Tensor) -> int | 
 
 
 def drawn_by(name: str, args: Any, kwargs: Any) -> list[torch.Tensor]:
-    """The tensors by which a call draws: chances, means, what is dropped. Others give a shape."""
-    if name.endswith(("_", "_like")):
-        return []
-    return [tensor for tensor in tensors_in((args, kwargs)) if tensor.is_floating_point()]
+    """The tensors by which a call draws: chances, means, what is dropped. Others give a shape, or
+    are overwritten: `mask.bernoulli_(chances)`."""
+    given = list(tensors_in((args, kwargs)))
+    shape = given[:1] if name.endswith(("_", "_like")) else []
+    return [t for t in given if t.is_floating_point() and not any(t is one for one in shape)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from importlib.machinery import PathFinder
@@ -67,7 +68,10 @@ def test_the_case_of_a_wrong_module_runs_by_itself(baseline: Path, tmp_path: Pat
         [sys.executable, tmp_path / "case" / "reproduce.py"], capture_output=True, text=True
     )
     assert said.returncode == 0, said.stderr
-    assert "relative error of out layers.0.mlp.act" in said.stdout
+    case = json.loads((tmp_path / "case" / "case.json").read_text())
+    assert case["module"] == "layers.0.mlp.act"
+    in_float64 = float(said.stdout.split("against the golden: ")[1].split()[0])
+    assert in_float64 == pytest.approx(case["error"], rel=0.5)  # a norm by 64 signed sums
     assert "another formula" in (tmp_path / "case" / "README.md").read_text()
 
 

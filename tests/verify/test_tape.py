@@ -219,6 +219,18 @@ def test_what_random_numbers_are_drawn_by_is_held_as_it_was_then(tape: Tape) -> 
     assert value[0].tolist() == pytest.approx(torch.tensor([2.0, 4.0, 6.0]).softmax(-1).tolist())
 
 
+def test_a_mask_is_drawn_in_place_by_its_chances(tape: Tape) -> None:
+    mask = torch.ones(2)
+    mask.bernoulli_(given(1.0, 2.0) / 4)
+    ((name, slot),) = tape.drawn
+    assert name == "bernoulli_"
+    assert tape.drawn_by[tape.slot(mask).number] == [slot]
+    torch.ones(2).uniform_(0.0, 1.0)  # by numbers alone
+    assert len(tape.drawn) == 1
+    tape.inside = True
+    assert tape.rerun([slot], {}).values[0].tolist() == [0.25, 0.5]
+
+
 def test_dropout_that_is_off_draws_nothing(tape: Tape) -> None:
     kept = F.dropout(given([1.0, 2.0]) * 3, 0.5, training=False).sum()
     assert again(tape, kept) == pytest.approx(9.0)
