@@ -38,7 +38,7 @@ FAULTS = (
     "bias_ignored", "adapter_ignored", "image_ignored", "spaces_lost", "first_twice", "last_lost",
     "prompt_first", "no_emoji", "prompt_cut", "usage_ignored", "ends_early", "calls_anyway",
     "never_calls", "numbers_as_text", "name_twice", "stock_phrase", "penalty_ignored",
-    "extra_space", "one_call", "cut_arguments",
+    "extra_space", "one_call", "cut_arguments", "slow_tail",
 )  # fmt: skip
 WORDS = ["the ", "of ", "rain ", "under ", "blue ", "seven ", "river ", "café ", "while ", "stone ",
          "light ", "keeps ", "every ", "window ", "far ", "naïve ", "🙂 ", "and, ", "so. ",
@@ -194,6 +194,7 @@ class Server:
     async def answer(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         fault, stream = self.fault, bool(body.get("stream"))
         await asyncio.sleep(0.002 + 0.0002 * self.seen * (fault == "slower_and_slower"))
+        await asyncio.sleep(1.0 if fault == "slow_tail" and self.seen % 20 == 7 else 0.0)
         many = 1 if fault == "fewer_choices" and not stream else body.get("n", 1)
         calls = self.calls(body)
         rows = [([], "tool_calls") if calls else self.text(body, i) for i in range(many)]
@@ -364,7 +365,7 @@ async def serve(server: Server) -> tuple[web.AppRunner, str]:
 async def run(fault: str, seed: int, folder: Path) -> bool:
     """A ramp to its end; whether it ended as it has to."""
     (one, first), (two, second) = await serve(Server("same")), await serve(Server(fault))
-    timed = fault in ("hangs", "slower_and_slower")
+    timed = fault in ("hangs", "slower_and_slower", "slow_tail")
     raw = {"listen": "127.0.0.1:0", "monitor": {"devices": False},
            "upstreams": {"gpu": {"url": first, "role": "primary"},
                          "npu": {"url": second, "role": "standby"}},

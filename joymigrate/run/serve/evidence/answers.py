@@ -195,10 +195,11 @@ def marks(said: BackendReply, expect: str | None, wants_json: bool) -> frozenset
     return frozenset(found)
 
 
-def observe(said: BackendReply, tokens: int, *, wants_json: bool) -> dict[str, bool | float]:
-    """What the experiment looks at in one live answer: `experiment.Experiment.add`."""
-    seen: dict[str, bool | float] = {f"ends by {said.finish}": True, "tokens": float(tokens),
-                                     "seconds": said.seconds}  # fmt: skip
+def observe(said: BackendReply, *, wants_json: bool) -> dict[str, bool | float]:
+    """What the experiment looks at in one live answer: `experiment.Experiment.add`. Tokens are not
+    counted: a stream without `usage` may have several in an event."""
+    seen: dict[str, bool | float] = {f"ends by {said.finish}": True, "seconds": said.seconds,
+                                     "characters": float(len(said.text))}  # fmt: skip
     if said.first_byte_seconds is not None:
         seen["seconds until the first byte"] = said.first_byte_seconds
     return seen | dict.fromkeys(marks(said, None, wants_json), True)

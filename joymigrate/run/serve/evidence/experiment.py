@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from joymigrate.run.serve.evidence.bounds import log_evidence, requests_needed
+from joymigrate.run.serve.evidence.bounds import log_evidence, requests_needed, upper_bound
 
 ALPHA = 0.005  # shared by all properties
 SHARES = 32  # of it for one property: a few of many kinds
@@ -31,9 +31,9 @@ CLIENTS = 50_000
 PAST = 400  # answers of one kind by which a usual length and time are known
 KNOWN = 40  # from so many on
 # Share of the standby's answers that may take `slowdown` times as long as the primary's 99th
-# percentile. An equal standby has at most 1 % of them; 5 % leave room for a percentile that is
-# estimated from few answers.
-TAIL_SHARE = 0.05
+# percentile, and the primary's answers from which on that percentile is known: beyond the second
+# slowest of 100 lie 2 % of an equal standby's answers, and beyond three times that much fewer.
+TAIL_SHARE, TAIL_KNOWN = 0.02, 100
 
 
 @dataclass(slots=True)
@@ -82,9 +82,9 @@ class Usual:
         if len(self.order) > PAST:
             self.ranks.remove(self.order.popleft())
 
-    def quantile(self, share: float) -> float | None:
-        """None while too few are known."""
-        return self.ranks[int(share * (len(self.ranks) - 1))] if len(self.ranks) >= KNOWN else None
+    def quantile(self, share: float, least: int = KNOWN) -> float | None:
+        """None while fewer than `least` are known."""
+        return self.ranks[int(share * (len(self.ranks) - 1))] if len(self.ranks) >= least else None
 
 
 @dataclass(slots=True)
@@ -121,10 +121,10 @@ class Experiment:
             usual.add(value)
         if low is None or high is None:
             return []
-        if name == "seconds" and ours and self.slowdown:
-            slowest = usual.quantile(0.99)
+        slowest = usual.quantile(0.99, TAIL_KNOWN)
+        if name == "seconds" and ours and self.slowdown and slowest is not None:
             self.timed += 1
-            self.late += slowest is not None and value > self.slowdown * slowest
+            self.late += value > self.slowdown * slowest
         if name.startswith("seconds"):
             return [f"{label} far above the usual"] if value > self.slowdown * high else []
         found = [f"{label} below the usual"] if value < low else []
@@ -171,6 +171,12 @@ class Experiment:
             f"{self.timed} of {needed} timed answers to show that less than {TAIL_SHARE:.0%} are "
             f"far slower than the primary's slowest ({self.late} are)"
         )
+
+    def proof(self, confidence: float) -> str:
+        """The share of slow answers with its bound, for the history; empty: none was timed."""
+        bound = upper_bound(self.late, self.timed, confidence)
+        seen = f"{self.late} of {self.timed} are far slower than the primary's slowest"
+        return f"; {seen}, at most {bound:.1%}" if self.timed else ""
 
     def state(self) -> dict[str, Any]:
         """What must survive a restart."""

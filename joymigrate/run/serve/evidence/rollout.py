@@ -395,7 +395,8 @@ class Rollout:
     def proof(self) -> str:
         """The cumulative rate with its bound, for the history."""
         bound = self.upper_bound
-        return f"{self.total.failures} of {self.total.requests} failed, at most {bound:.3%}"
+        failed = f"{self.total.failures} of {self.total.requests} failed, at most {bound:.3%}"
+        return failed + self.live.proof(self.plan.confidence)
 
     # Health and gate
 

@@ -118,7 +118,8 @@ def of_litellm(said: Mapping[str, Any], name: str) -> AccessRow:
         text=text or "", finish=choice.get("finish_reason"), seconds=ended - began,
         first_byte_seconds=first - began if first is not None else None,
     )  # fmt: skip
-    seen = observe(answer, int(said.get("completion_tokens") or 0), wants_json=False)
+    tokens = float(said.get("completion_tokens") or 0)
+    seen = observe(answer, wants_json=False) | {"tokens": tokens}
     if not text:  # left out of the log, or a tool's call: nothing to see in it
         seen = {key: value for key, value in seen.items() if not is_mark(key)}
     return replace(row, seen=seen)

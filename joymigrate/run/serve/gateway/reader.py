@@ -161,10 +161,9 @@ class AnswerReader:
         """The tool calls of a whole message."""
         listed = message.get("tool_calls")
         calls = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-        functions = [call.get("function") for call in calls]
         choice.call_ids = [call.get("id") for call in calls]
-        choice.calls = [ReadToolCall(one.get("name"), one.get("arguments"))
-                        for one in functions if isinstance(one, dict)]  # fmt: skip
+        choice.calls = [ReadToolCall(*called_in(one)) for one in calls
+                        if isinstance(one.get("function") or one.get("custom"), dict)]  # fmt: skip
 
     @property
     def said(self) -> list[ReadChoice]:
@@ -220,6 +219,12 @@ def count_of(usage: Any, name: str) -> int | None:
     """One count of tokens; None where it is none."""
     count = usage.get(name) if isinstance(usage, dict) else None
     return count if type(count) is int and count >= 0 else None
+
+
+def called_in(call: dict[str, Any]) -> tuple[Any, Any]:
+    """Name and arguments in a tool call or a piece of one; a custom tool's are any text."""
+    said = call.get("function") or call.get("custom") or {}
+    return said.get("name"), said.get("arguments", said.get("input"))
 
 
 def words_of_calls(functions: Sequence[tuple[Any, Any]]) -> str:

@@ -240,8 +240,7 @@ class Relay:
         already."""
         odd = whole_answers.oddity(stream, call)
         if call.strict:
-            few = len(stream.said) < call.choices
-            odd = ("fewer choices" if few else odd) or whole_answers.find_disobedience(stream, call)
+            odd = odd or whole_answers.find_disobedience(stream, call)
             odd = odd or (None if stream.done or stream.form.last else "no [DONE]")
         try:
             if odd:
@@ -253,7 +252,8 @@ class Relay:
     def allow(self, attempt: UpstreamAttempt, kind: str, what: str) -> None:
         """Take something odd from the primary, whose clients live with it, and from then on from
         the standby, too. Raises `BackendFailure` of `kind` where the primary was never seen to
-        do so."""
+        do so. Few of all answers may be of one odd sort, so the experiment hears of it as well."""
+        self.observe(attempt.call, attempt, {what: True})
         if attempt.upstream.role == PRIMARY:
             self.types.add(what)
         elif what not in self.types:
@@ -437,7 +437,7 @@ class Relay:
         seconds = time.perf_counter() - attempt.started
         said = reply_of(read, call, seconds, first, figures=False)
         wants_json = not read.tools and asks_for_json(call)
-        self.observe(call, attempt, observe(said, read.tokens, wants_json=wants_json))
+        self.observe(call, attempt, observe(said, wants_json=wants_json))
         if self.heard is not None and call.method == "POST":
             self.heard(call, Heard(attempt.upstream, said, read.followed))
 

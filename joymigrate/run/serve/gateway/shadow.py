@@ -203,10 +203,7 @@ class Shadow:
         else:
             self.succeeded(SECOND, call.who)
         if ours.good and heard.comparable:
-            wants_json = asks_for_json(call)
-            self.compare(
-                theirs, ours, greedy=call.greedy, expect=expected_text(call), wants_json=wants_json
-            )
+            self.compare(theirs, ours, greedy=call.greedy, call=call)
 
     # Sampled requests
 
@@ -257,15 +254,17 @@ class Shadow:
             asked = plain(call)
             theirs, ours = await self.both(asked)
             if theirs is not None and ours is not None:
-                wants_json = asks_for_json(call)
                 likely = await self.finds_likely(asked, theirs, ours)
-                self.compare(
-                    theirs, ours, greedy=True, expect=expected_text(call), wants_json=wants_json,
-                    call=call, likely=likely,
-                )  # fmt: skip
+                self.compare(theirs, ours, greedy=True, call=call, kind=label_of(call),
+                             likely=likely)  # fmt: skip
                 kept = keeps_its_answer(call) and len(asked.body) <= REMEMBERED_BYTES
                 if kept and theirs.good and ours.good:
                     self.remember(PastQuestion(asked, {PRIMARY: theirs, SECOND: ours}))
+            if call.choices > call.prompts:  # which the greedy question leaves out
+                theirs, ours = await self.both(call)
+                if theirs is not None and ours is not None:
+                    kind = f"{label_of(call)}, several choices"
+                    self.compare(theirs, ours, greedy=call.greedy, call=call, kind=kind)
             if self.rollout.doubt is not None and self.remembered:
                 await self.again(self.random.choice(self.remembered))
         finally:
@@ -351,17 +350,16 @@ class Shadow:
         ours: BackendReply,
         *,
         greedy: bool,
-        expect: str | None = None,
-        wants_json: bool = False,
-        call: GatewayCall | None = None,
+        call: GatewayCall,
+        kind: str = "",
         likely: bool | None = None,
     ) -> None:
-        """Keep a pair and tell the rollout what it says; `call`: both were asked its plain form.
-        `likely`: the primary finds the rest of a text likely that parts from its own; None: it
-        could not say."""
+        """Keep a pair of answers to a `call` and tell the rollout what it says. `kind`: both were
+        asked anew, as questions of this kind. `likely`: the primary finds the rest of a text likely
+        that parts from its own; None: it could not say."""
         told = compare(
-            theirs, ours, self.rollout.plan, greedy=greedy, expect=expect, wants_json=wants_json,
-            tail_seconds=self.tail_seconds,
+            theirs, ours, self.rollout.plan, greedy=greedy, expect=expected_text(call),
+            wants_json=asks_for_json(call), tail_seconds=self.tail_seconds,
         )  # fmt: skip
         if likely is not None and TEXT in told:
             told[UNLIKELY] = not likely
@@ -376,9 +374,8 @@ class Shadow:
         if self.compared % TAIL_PAIRS == 0:
             known = quantiles([pair.theirs.seconds for pair in self.pairs if pair.theirs.good])
             self.tail_seconds = known["p99"] if known else None
-        if call is not None and call.strict and theirs.good and ours.good:
+        if kind and call.strict and theirs.good and ours.good:
             told |= self.canned.judge(plain(call).body, theirs, ours)  # whoever asks
-        kind = label_of(call) if call is not None else ""
         self.compared_event(AnswersCompared(tell_time(), told, kind=kind))
 
     # Asking

@@ -22,11 +22,13 @@ from joymigrate.run.serve.evidence.events import (
     RolloutTick,
     Served,
 )
+from joymigrate.run.serve.evidence.experiment import TAIL_KNOWN, Experiment
 from joymigrate.run.serve.evidence.rollout import Rollout
 from joymigrate.run.serve.evidence.rule import EProcess
 from joymigrate.run.serve.gateway.streams import UpstreamOutcome, bernoulli, resample
 
 BITE, BITES = 25, 1000  # requests between two looks at the bound; looks that double a record
+SPREAD, SLOW_FACTOR = 0.5, 100.0  # of simulated times: deviation of the logarithm, a slow answer's
 SLICE_SECONDS = 300.0  # how often the calendar lets time pass
 
 
@@ -133,6 +135,24 @@ def promoted_share(
                 break
         promoted += rollout.state == PROMOTED
     return promoted / runs
+
+
+def tail_proven_share(late: float, *, runs: int, horizon: int, seed: int = 0) -> float:
+    """Share of the runs in which the slow tail is proven to be small within `horizon` answers of a
+    standby that is as fast as the primary, but for the share `late` of its answers."""
+    rng = random.Random(f"{seed} {late} tail")
+    proven = 0
+    for _ in range(runs):
+        live = Experiment()
+        for number in range(TAIL_KNOWN + horizon):
+            ours = number >= TAIL_KNOWN
+            seconds = SLOW_FACTOR if ours and rng.random() < late else 1.0
+            seen = {"seconds": seconds * rng.lognormvariate(0.0, SPREAD)}
+            live.add(ours, 0.5, "", "chat", seen)
+            if ours and number % BITE == 0 and not live.missing(RolloutPlan().confidence):
+                proven += 1
+                break
+    return proven / runs
 
 
 def drop_times(stream: Iterable[UpstreamOutcome]) -> Iterator[UpstreamOutcome]:

@@ -19,7 +19,7 @@ from joymigrate.run.serve.evidence.failures import (
     OVERSIZED,
     TRUNCATED,
 )
-from joymigrate.run.serve.gateway.reader import AnswerReader, ReadChoice, ReadToolCall
+from joymigrate.run.serve.gateway.reader import AnswerReader, ReadChoice, ReadToolCall, called_in
 from joymigrate.run.serve.web import forms
 from joymigrate.run.serve.web.forms import RequestForm
 
@@ -299,14 +299,14 @@ class RelayedStream(AnswerReader):
         known = choice.calls
         try:
             for piece in delta["tool_calls"]:
-                place, function = piece.get("index"), piece.get("function") or {}
+                place, (name, arguments) = piece.get("index"), called_in(piece)
                 place = len(known) if place == forms.NEW else place
                 if piece.get("id") or place == len(known):
                     choice.call_ids.append(piece.get("id"))
                 if place == len(known):
                     known.append(ReadToolCall())
-                known[place].name += function.get("name") or ""
-                known[place].arguments += function.get("arguments") or ""
+                known[place].name += name or ""
+                known[place].arguments += arguments or ""
         except (KeyError, IndexError, TypeError, AttributeError):
             choice.calls = None
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.evidence.events import RolloutPlan
+from joymigrate.run.serve.evidence.experiment import TAIL_SHARE
 from joymigrate.run.serve.evidence.rule import EProcess
 from joymigrate.run.serve.gateway import access_logs, settings, simulate, streams
 from joymigrate.run.serve.gateway.simulate import Delays
@@ -33,6 +34,7 @@ PERIODS = {
 CALENDAR_RUNS = 50
 PROMOTION_RUNS = 2000  # of 400, 5.25 % were promoted, of 10,000 4.4 %: chance alone passes 5 %
 RESAMPLED_RUNS = 200
+TAIL_RUNS, TAIL_HORIZON = 400, 2000  # one answer at a time: fewer of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,16 @@ def answer(asked: StudyQuestion) -> tuple[dict[str, Any], dict[str, list[Delays]
             }
             for name, rule in rules.items()
             for rate in tried
+        ] + [
+            {
+                "rule": "slow tail",
+                "rate": late,
+                "runs": min(runs, TAIL_RUNS),
+                "promoted_share": simulate.tail_proven_share(
+                    late, runs=min(runs, TAIL_RUNS), horizon=TAIL_HORIZON, seed=asked.seed
+                ),
+            }
+            for late in (0.0, TAIL_SHARE)
         ]  # fmt: skip
     if record:
         found["replay"] = [

@@ -69,10 +69,12 @@ def json_part(body: bytes, headers: Mapping[str, str]) -> bytes:
 
 
 def oddity(read: AnswerReader, call: GatewayCall) -> str | None:
-    """What no program could do with an answer that speaks: with its tool calls and, of a whole
-    one, with its shape; None: nothing is odd."""
-    if not call.strict or not read.choices:
+    """What no program could do with an answer that speaks: with its number of choices, its tool
+    calls and, of a whole one, its shape; None: nothing is odd."""
+    if not call.strict or (read.WHOLE and not read.choices):
         return None
+    if len(read.said) < call.choices:
+        return "fewer choices"
     shape = oddity_of_shape(read.first or {}, call) if read.WHOLE else None
     return shape or oddity_of_calls(read, call)
 
@@ -80,8 +82,8 @@ def oddity(read: AnswerReader, call: GatewayCall) -> str | None:
 def oddity_of_shape(parsed: dict[str, Any], call: GatewayCall) -> str | None:
     """In which way a whole chat or completion answer has another shape than its API gives it."""
     choices = parsed.get("choices") or []
-    if len(choices) != call.choices:
-        return "fewer choices" if len(choices) < call.choices else "more choices"
+    if len(choices) > call.choices:
+        return "more choices"
     for choice in choices:
         if call.chat:
             message = choice.get("message")
@@ -174,16 +176,16 @@ def odd_calls(functions: Sequence[tuple[Any, Any]], call: GatewayCall) -> str | 
     import orjson
 
     offered = forms.rows_in(call.asked.get("tools"))
-    known = [tool["function"].get("name") for tool in offered
-             if isinstance(tool.get("function"), dict)]  # fmt: skip
+    known = {str(tool[kind].get("name")): kind for tool in offered for kind in forms.OFFERED
+             if isinstance(tool.get(kind), dict)}  # fmt: skip
     every = len(known) == len(offered)  # no tool has names that only the server knows
     for name, arguments in functions:
-        if known and every and name not in known:
+        if known and every and str(name) not in known:
             return "a call of a tool that was not offered"
         try:
             if not isinstance(arguments, dict | str):
                 return f"arguments of a tool call are a {type(arguments).__name__}"
-            if arguments and isinstance(arguments, str):
+            if arguments and isinstance(arguments, str) and known.get(str(name)) != "custom":
                 orjson.loads(arguments)
         except ValueError:
             return "a tool call whose arguments are no JSON"

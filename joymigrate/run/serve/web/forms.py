@@ -76,7 +76,8 @@ def counts(usage: Any) -> Any:
 
 NEW, LAST = -2, -1  # places of tool calls where a stream does not number them
 CALL_KINDS = ("function_call", "custom_tool_call", "mcp_call")
-OFFERED = ("function", "custom")  # tools that say their name; those of an MCP server do not
+# Tools that say their name; those of an MCP server do not. What calls a custom one is any text.
+OFFERED = ("function", "custom")
 RESPONSE_ENDS = frozenset(("response.completed", "response.incomplete"))
 RESPONSE_FAILS = frozenset(("response.failed", "response.cancelled", "error"))
 THOUGHTS = ("response.reasoning_text.delta", "response.reasoning_summary_text.delta")
@@ -110,7 +111,7 @@ def message_of(items: list[Mapping[str, Any]]) -> Answer:
         thoughts += [text(part.get("text")) for part in rows_in(item.get("summary"))]
         if item.get("type") in CALL_KINDS:
             calls.append(call_of(item.get("call_id") or item.get("id"), item.get("name"),
-                                 item.get("arguments", free_text(item.get("input")))))  # fmt: skip
+                                 item.get("arguments", item.get("input"))))  # fmt: skip
     return spoken_message(words, thoughts, refusals, calls)
 
 
@@ -122,11 +123,6 @@ def spoken_message(
     more = {"reasoning_content": "".join(thoughts), "refusal": "".join(refusals),
             "tool_calls": calls}  # fmt: skip
     return message | {name: value for name, value in more.items() if value}
-
-
-def free_text(given: Any) -> Any:
-    """The input of a custom tool, which is any text, as arguments, which are JSON."""
-    return json.dumps(given) if isinstance(given, str) else given
 
 
 def call_of(called: Any, name: Any, arguments: Any) -> Answer:
@@ -171,7 +167,7 @@ def response_asked(body: Answer) -> Answer:
     """A request of /v1/responses."""
     form = mapping(body.get("text")).get("format")
     tools = [
-        {"type": "function", "function": tool} if tool.get("type") in OFFERED else tool
+        {"type": kind, kind: tool} if (kind := tool.get("type")) in OFFERED else tool
         for tool in rows_in(body.get("tools"))
         if tool.get("type") in (*OFFERED, "mcp")
     ]

@@ -366,7 +366,7 @@ def timed_ramp(slow_share: float, answers: int = 2000) -> Rollout:
 
 
 def test_all_traffic_waits_until_the_slow_tail_is_known_to_be_small() -> None:
-    rollout = timed_ramp(0.0, answers=100)
+    rollout = timed_ramp(0.0, answers=300)
     assert 0 < rollout.live.timed < 60
     now = 100_000.0
     while rollout.weight < 50:
@@ -375,15 +375,16 @@ def test_all_traffic_waits_until_the_slow_tail_is_known_to_be_small() -> None:
     rollout.handle(Served(now + 61, SECOND, None, 5000))
     assert rollout.weight == 50
     assert "far slower than the primary's slowest" in rollout.missing(now + 61)
-    for number in range(100):
+    for number in range(200):
         seen = {"seconds": 1.5}
         rollout.handle(Observed(now, SECOND, 0.5, "chat", seen, f"more{number}"))
     rollout.handle(RolloutTick(now + 200))
     assert rollout.weight == 100
+    assert "0 of 250 are far slower than the primary's slowest, at most" in rollout.changes[-1].text
 
 
 def test_a_slow_tail_is_no_promotion_and_pauses() -> None:
-    rollout = timed_ramp(0.10)
+    rollout = timed_ramp(0.05)
     assert rollout.live.missing(0.95)
     assert rollout.state == "paused", rollout.changes[-1].text
     assert not timed_ramp(0.005).live.missing(0.95)

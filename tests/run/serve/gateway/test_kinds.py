@@ -11,22 +11,27 @@ from typing import Any
 import orjson
 import pytest
 
-from joymigrate.run.serve.evidence.answers import ALPHA, AnswerComparison, BackendReply
+from joymigrate.run.serve.evidence.answers import ALPHA, AnswerComparison, BackendReply, observe
 from joymigrate.run.serve.evidence.events import AnswersCompared, RolloutPlan
 from joymigrate.run.serve.evidence.kinds import KIND_PAIRS, KINDS, RECENT, Kinds
 from joymigrate.run.serve.evidence.rollout import Rollout
 from joymigrate.run.serve.evidence.stock_answers import Canned
 from joymigrate.run.serve.gateway import whole_answers
-from joymigrate.run.serve.gateway.account import account_of
+from joymigrate.run.serve.gateway.account import account_of, reply_of
 from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.gateway.kinds import label_of
+from joymigrate.run.serve.gateway.meters import GatewayMeters
 from joymigrate.run.serve.gateway.reader import AnswerReader, words_of_calls
 from joymigrate.run.serve.gateway.relay_parts import Heard
 from joymigrate.run.serve.gateway.settings import ShadowSettings
 from joymigrate.run.serve.gateway.shadow import ASKED_BYTES, TRIES, Shadow, compare_repetitions
 from joymigrate.run.serve.gateway.shadow_calls import plain
+from joymigrate.run.serve.gateway.stream import RelayedStream
+from joymigrate.run.serve.monitor.metrics import Metrics
 from joymigrate.run.serve.web import forms
 from joymigrate.run.serve.web.apis import CHAT, TEXT, ApiRoute
+
+ROLES = ("primary", "standby")
 
 
 def call(kind: ApiRoute = CHAT, **body: Any) -> GatewayCall:
@@ -36,6 +41,17 @@ def call(kind: ApiRoute = CHAT, **body: Any) -> GatewayCall:
 
 
 # Kinds
+
+
+def test_several_tokens_in_an_event_are_no_other_answer() -> None:
+    seen = []
+    for pieces in (["one ", "two ", "three"], ["one two ", "three"]):
+        stream = RelayedStream(forms.CHAT, keep=True)
+        for piece in pieces:
+            event = {"choices": [{"index": 0, "delta": {"content": piece}}]}
+            stream.feed(b"data: " + orjson.dumps(event) + b"\n\n")
+        seen.append(observe(reply_of(stream, call(), 1.0), wants_json=False))
+    assert seen[0] == seen[1]
 
 
 def test_a_kind_that_is_always_wrong_is_not_lost_among_the_others() -> None:
@@ -228,6 +244,30 @@ def test_a_sampled_question_is_repeated_as_it_is() -> None:
     assert asked.parsed == {
         "model": "m", "temperature": 0.9, "seed": 5, "stream": False, "max_tokens": 900,
     }  # fmt: skip
+
+
+def test_a_pair_asks_for_as_many_choices_as_the_client() -> None:
+    """The greedy question leaves them out, and too few of all answers have several."""
+
+    class Fewer(Shadow):
+        async def ask(self, upstream: Any, call: GatewayCall) -> BackendReply | None:
+            few = upstream.role == "standby" and call.choices == 2
+            return BackendReply(200, "a sound answer", "stop", odd=few)
+
+    primary, standby = (SimpleNamespace(role=one, up=True, name=one) for one in ROLES)
+    rollout = Rollout(RolloutPlan(), state="ramping")
+    parts: Any = (primary, standby, rollout, GatewayMeters(Metrics()), print, rollout.handle, set())
+    shadow = Fewer(ShadowSettings(), *parts)
+    shadow.succeeded = lambda role, who: None  # type: ignore[method-assign]
+    asked = call(n=2, messages=[{"role": "user", "content": "q"}], temperature=0.9)
+
+    async def pairs() -> None:
+        for _ in range(KIND_PAIRS):
+            await shadow.pair(asked)
+
+    asyncio.run(pairs())
+    assert rollout.state == "rolled_back"
+    assert "another shape than was asked for" in rollout.changes[-1].text
 
 
 def test_a_plain_question_has_no_field_that_a_server_refuses_without_another() -> None:

@@ -47,8 +47,9 @@ def sse(events: list[Event], path: str) -> bytes:
     return data + b"data: [DONE]\n\n" * ("chat" in path)
 
 
-def chat(name: str, arguments: str) -> tuple[dict[str, Any], list[Event]]:
-    call = {"id": "c", "type": "function", "function": {"name": name, "arguments": arguments}}
+def chat(name: str, *, custom: bool = False, **said: str) -> tuple[dict[str, Any], list[Event]]:
+    kind = "custom" if custom else "function"
+    call = {"id": "c", "type": kind, kind: {"name": name, **said}}
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
     head = {"id": "a", "object": "chat.completion", "created": 1, "model": "m"}
@@ -86,13 +87,18 @@ CHAT_TOOLS = [{"type": "function", "function": WEIGH}]
 RESPONSE_TOOL = {"type": "function", **WEIGH}
 MCP = {"type": "mcp", "server_label": "shop", "server_url": "https://shop.example"}
 CUSTOM = {"type": "custom", "name": "run"}
+CHAT_CUSTOM = {"type": "custom", "custom": {"name": "run"}}
 MESSAGE_TOOLS = [{"name": "weigh", "input_schema": {"type": "object"}}]
-SOUND = chat("weigh", "{}")
+SOUND = chat("weigh", arguments="{}")
 Case = tuple[ApiRoute, list[Any], tuple[dict[str, Any], list[Event]], str | None]
 CASES: dict[str, Case] = {
     "chat": (CHAT, CHAT_TOOLS, SOUND, None),
-    "chat not offered": (CHAT, CHAT_TOOLS, chat("wiegh", "{}"), "not offered"),
-    "chat cut": (CHAT, CHAT_TOOLS, chat("weigh", '{"a": '), "no JSON"),
+    "chat not offered": (CHAT, CHAT_TOOLS, chat("wiegh", arguments="{}"), "not offered"),
+    "chat cut": (CHAT, CHAT_TOOLS, chat("weigh", arguments='{"a": '), "no JSON"),
+    "chat custom": (CHAT, [CHAT_CUSTOM, *CHAT_TOOLS],
+                    chat("run", custom=True, input="print('tea')"), None),
+    "chat custom not offered": (CHAT, [CHAT_CUSTOM],
+                                chat("rnu", custom=True, input="tea"), "not offered"),
     "custom": (RESPONSES, [CUSTOM, RESPONSE_TOOL],
                responses("custom_tool_call", "run", input="print('tea')"), None),
     "custom not offered": (RESPONSES, [CUSTOM, RESPONSE_TOOL],
