@@ -157,16 +157,21 @@ def asks_for(part: ast.AST) -> bool:
 
 
 def denies(node: ast.AST) -> bool:
-    """Whether a node turns a meaning round; `not args.no_cuda` does it twice."""
+    """Whether a node turns a meaning round; `not args.no_cuda` does it twice.
+
+    Fewer cards than a number do: `torch.cuda.device_count() < 2`.
+    """
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         at = node.operand
         if isinstance(at, ast.Subscript) and isinstance(at.slice, ast.Constant):
             at = at.slice
         name = getattr(at, "attr", getattr(at, "id", getattr(at, "value", "")))
         return not (isinstance(name, str) and TWICE.search(name.lower()))
-    return isinstance(node, ast.Compare) and any(
-        isinstance(each, (ast.NotEq, ast.NotIn)) for each in node.ops
-    )
+    if not isinstance(node, ast.Compare):
+        return False
+    counts = getattr(getattr(node.left, "func", None), "attr", "") == "device_count"
+    turning = (ast.NotEq, ast.NotIn, *((ast.Lt, ast.LtE) if counts else ()))
+    return any(isinstance(each, turning) for each in node.ops)
 
 
 @functools.cache

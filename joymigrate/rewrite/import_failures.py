@@ -125,7 +125,7 @@ def find_bound(
     """Files that import one of the origin's libraries, each with its name."""
     listed = frozenset(bound)
     words = "|".join(sorted(re.escape(name.partition(".")[0]) for name in listed))
-    line = re.compile(rf"^(?:import|from)[ \t](?:[^\n]*[ \t,])?(?:{words})\b", re.M)
+    line = re.compile(rf"^[ \t]*(?:import|from)[ \t](?:[^\n]*[ \t,])?(?:{words})\b", re.M)
     for path, text in texts.items() if listed else ():
         if not line.search(text) or speaks(text, target):
             continue

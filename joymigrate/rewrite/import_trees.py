@@ -23,9 +23,14 @@ class Trees:
         return self._trees[path]
 
     def imports(self, path: str) -> Iterator[str]:
-        """Dotted names that a file imports at its top level, without a condition."""
+        """Dotted names that a file imports at its top level, without a condition.
+
+        An import in a `try` whose every handler raises is needed as any other.
+        """
         tree = self.of(path)
-        yield from self.named(path, tree.body if tree is not None else ())
+        for node in tree.body if tree is not None else ():
+            needed = isinstance(node, ast.Try) and all(map(raises, node.handlers))
+            yield from self.named(path, node.body if needed else [node])  # type: ignore[attr-defined]
 
     def named(self, path: str, nodes: Iterable[ast.AST]) -> Iterator[str]:
         """Dotted names that those of some nodes import which are imports."""
@@ -57,3 +62,8 @@ class Trees:
             if not path.startswith(f"{folder}/"):
                 yield f"{folder}/__init__.py"
             folder = folder.rpartition("/")[0]
+
+
+def raises(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler of an exception ends by raising one."""
+    return isinstance(handler.body[-1], ast.Raise)

@@ -73,6 +73,8 @@ class ModuleIndex:
     eager: Mapping[str, frozenset[str]] = field(
         default_factory=dict
     )  # of scripts, as they are loaded
+    # Scripts that find the project as a function of theirs puts it on the path, and not before.
+    late: frozenset[str] = frozenset()
     packages: Mapping[str, int] = field(default_factory=dict)  # top packages' folders → files
     # Folders of distributions inside of the project, with their top packages' folders → files.
     inner: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -381,7 +383,7 @@ class ModuleIndex:
         Imports of packages called as those in `but` don't count.
         """
         bases = set()
-        for dotted in self.imports.get(path, frozenset()):
+        for dotted in (self.eager if path in self.late else self.imports).get(path, frozenset()):
             unasked = dotted in DISTRIBUTIONS or dotted.partition(".")[0] in but
             place = None if unasked else self.locate(path, dotted)
             parts = dotted.split(".")

@@ -239,12 +239,9 @@ def library_around(module: Module, node: ast.AST) -> str | None:
     """
     at = getattr(node, "parent", None)
     while at is not None:
-        if isinstance(at, ast.ClassDef):
-            for base in at.bases:
-                dotted = module.names.dotted(base)
-                if dotted is not None and is_bound(module, dotted):
-                    return dotted
-        elif isinstance(at, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if isinstance(at, ast.ClassDef) and (base := base_of_library(module, at)) is not None:
+            return base
+        if isinstance(at, (ast.FunctionDef, ast.AsyncFunctionDef)):
             for each in at.body:
                 if isinstance(each, (ast.Import, ast.ImportFrom)):
                     name = next(find_imported(module, each), None)
@@ -252,6 +249,12 @@ def library_around(module: Module, node: ast.AST) -> str | None:
                         return name
         at = getattr(at, "parent", None)
     return None
+
+
+def base_of_library(module: Module, owner: ast.ClassDef | None) -> str | None:
+    """The class of a library with the origin's kernels that a class is made from."""
+    named = (module.names.dotted(base) for base in (owner.bases if owner is not None else ()))
+    return next((each for each in named if each is not None and is_bound(module, each)), None)
 
 
 def loader_around(module: Module, node: ast.AST) -> str | None:
@@ -433,7 +436,8 @@ def find_build(module: Module, branch: ast.If | ast.IfExp) -> str | None:
 def find_compiled(module: Module, func: ast.expr) -> str | None:
     """A function of the project's own extension that is called, by a function or class of the file.
 
-    `_C.scan(x)`, `scan(x)` and `Scan.apply(x)` where their code calls that.
+    `_C.scan(x)`, `scan(x)` and `Scan.apply(x)` where their code calls that, or starts a kernel of
+    the file's own: `kernel[grid](x)`.
     """
     dotted = module.names.dotted(func)
     if dotted is not None and is_compiled(module, dotted):
@@ -445,9 +449,24 @@ def find_compiled(module: Module, func: ast.expr) -> str | None:
     here = found[1][0] if found is not None and len(found[1]) == 1 else None
     if here is None or here.kind not in ("class", "function"):
         return None
-    calls = (each for each in ast.walk(here.node) if isinstance(each, ast.Call))
-    names = (module.names.dotted(call.func) for call in calls)
-    return next((name for name in names if name and is_compiled(module, name)), None)
+    calls = [each.func for each in ast.walk(here.node) if isinstance(each, ast.Call)]
+    started = (each.value for each in calls if isinstance(each, ast.Subscript))
+    own = (each.id for each in started if isinstance(each, ast.Name) and is_written(module, each))
+    names = (module.names.dotted(each) for each in calls)
+    return next((name for name in names if name and is_compiled(module, name)), next(own, None))
+
+
+def is_written(module: Module, name: ast.Name) -> bool:
+    """Whether a name is a kernel that this file writes: a function under a decorator of JM202."""
+    found = module.names.lookup(name.id, name)
+    written = module.rule("JM202").match
+    known = {each for item in written for each in item.get("names", ())}  # type: ignore[attr-defined]
+    decorators = (
+        getattr(each, "func", each)
+        for binding in (found[1] if found is not None else ())
+        for each in getattr(binding.node, "decorator_list", ())
+    )
+    return any(module.names.dotted(each) in known for each in decorators)
 
 
 def chain(node: ast.AST | None) -> Iterator[str]:

@@ -42,7 +42,8 @@ WRAPPERS = frozenset(
         *("micromamba", "catchsegv", "singularity", "apptainer"),
     )
 )
-STARTED = re.compile(rf"(?:.*/)?(?:{LAUNCHERS.pattern}|{SHELLS.pattern}|[\w.-]+\.(?:py|sh|bash))")
+STARTER = re.compile(rf"(?:.*/)?(?:{LAUNCHERS.pattern}|{SHELLS.pattern})")
+STARTED = re.compile(rf"{STARTER.pattern}|(?:.*/)?[\w.-]+\.(?:py|sh|bash)")
 PYTHON_FILE = re.compile(r"[\w./-]+\.py\b")
 # Modules that start another program, named behind them.
 STARTERS = re.compile(r"torch\.distributed\.(?:launch|run)|accelerate\.commands\.\w+|pdb|coverage"
@@ -152,9 +153,12 @@ class Programs:
         at = 0
         while at < len(words) and passes(words[at].value, not at):
             at += 1
-        if at:  # the values of a wrapper's options stand between: `srun --gres gpu:1 python …`
-            behind = range(at, len(words))
-            at = next((n for n in behind if STARTED.fullmatch(words[n].value)), at)
+        if at:  # the values of a wrapper's options stand between: `srun --prolog a.sh python …`
+            behind = [n for n in range(at, len(words)) if STARTED.fullmatch(words[n].value)]
+            near = next(iter(behind), at)
+            option = words[near - 1].value
+            starters = (n for n in behind if STARTER.fullmatch(words[n].value))
+            at = next(starters, near) if option[:1] == "-" and "=" not in option else near
         if at == len(words):
             return [], False
         first = words[at].value

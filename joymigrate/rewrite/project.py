@@ -276,6 +276,7 @@ def index_of(texts: Mapping[str, str], device: str = "") -> module_index.ModuleI
     imports = {path: frozenset(ABSOLUTE.findall(f"\n{text}")) for path, text in texts.items()}
     loose = ((p, t) for p, t in texts.items() if not tree.package(p))
     eager = {path: frozenset(find_eager(f"\n{text}")) for path, text in loose}
+    late = (p for p in eager if "sys.path." in texts[p] and not re.search(ON_PATH, texts[p], re.M))
     packages = ((path, text) for path, text in texts.items() if path.endswith("__init__.py"))
     aliases = {path: found for path, text in packages if (found := tree.called_by(path, text))}
     loaders = frozenset(
@@ -284,6 +285,7 @@ def index_of(texts: Mapping[str, str], device: str = "") -> module_index.ModuleI
         if any(word in text for word in module_index.LOADS)
     )
     tree = replace(tree, imports=imports, eager=eager, aliases=aliases, loaders=loaders)
+    tree = replace(tree, late=frozenset(late))
     tree = replace(tree, imported_roots=imported_roots(texts, imports, tree))
     return replace(tree, scripted=find_scripted(texts, imports, tree))
 
@@ -317,6 +319,7 @@ def imported_roots(
 ABSOLUTE = re.compile(r"\n[ \t]*(?:from|import)[ \t]+([A-Za-z_][\w.]*)")
 INDENTED = re.compile(r"\n([ \t]*)(?:from|import)[ \t]+([A-Za-z_][\w.]*)")
 RELATIVE = re.compile(r"^[ \t]*from[ \t]+\.", re.M)
+ON_PATH = r"^sys\.path\.(?:append|insert)"
 
 
 def find_scripted(

@@ -325,3 +325,27 @@ alone = [torch.device("cuda")]
     assert '[torch.device("cpu"), torch.device(jm.accelerator())]' in after
     assert '(dev("cpu"), dev(f"{jm.accelerator()}:1"))' in after
     assert "[torch.device(jm.device_type())]" in after
+
+
+def test_a_test_that_finds_the_project_as_it_runs_has_the_helper_beside_it(tmp_path: Path) -> None:
+    """pytest puts the test's own folder on the path, and nothing else before a function runs."""
+    test = """\
+import sys
+from unittest import mock
+
+import torch
+
+def load():
+    sys.path.append("..")
+    import generate
+    return generate
+
+@mock.patch("torch.cuda.is_bf16_supported", return_value=False)
+def test_main(supported):
+    load()
+"""
+    files = {"generate.py": "import torch\nx = torch.zeros(1).cuda()\n", "tests/test_it.py": test}
+    move(write(tmp_path, files), Style.AGNOSTIC)
+    assert "import joymigrate_device as jm" in (tmp_path / "tests/test_it.py").read_text()
+    assert (tmp_path / "tests/joymigrate_device.py").is_file()
+    assert (tmp_path / "joymigrate_device.py").is_file()

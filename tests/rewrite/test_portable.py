@@ -14,7 +14,7 @@ from joymigrate import chips
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite import patches, scan
 from joymigrate.rewrite.portable.table import forms
-from tests.rewrite.projects import look, write
+from tests.rewrite.projects import look, rewritten, write
 
 PROGRAM = """\
 import torch
@@ -295,3 +295,16 @@ def test_what_bounds_torch_from_above_is_told(
     one = next(each for each in found.findings if each.path == "train.py")
     assert bool(one.edits) is (told is None)
     assert told is None or told in str(one.reason)
+
+
+@pytest.mark.parametrize("style", [Style.ACCELERATOR, Style.AGNOSTIC])
+def test_an_import_of_torch_is_not_written_twice(tmp_path: Path, style: Style) -> None:
+    text = "import torch\nimport torch.cuda\n\n\ntorch.cuda.synchronize()\n"
+    after = rewritten(tmp_path, text, style)
+    assert "torch.cuda" not in after
+    assert after.count("import torch\n") == 1
+
+
+def test_the_same_seed_is_not_set_twice(tmp_path: Path) -> None:
+    text = "import torch\ntorch.manual_seed(3)\ntorch.cuda.manual_seed_all(3)\nx = 1\n"
+    assert scanned(tmp_path, text)[1] == "import torch\ntorch.manual_seed(3)\nx = 1\n"

@@ -14,7 +14,13 @@ from joymigrate.rewrite import foreign
 from joymigrate.rewrite.codemods.device_names import moved_rule, text_is_chain
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.moved_names import gives_device, moved_part
-from joymigrate.rewrite.portable.imports import is_module, write_import, write_unbound
+from joymigrate.rewrite.portable.imports import (
+    is_bound_elsewhere,
+    is_module,
+    write_import,
+    write_unbound,
+)
+from joymigrate.rewrite.portable.names import whole_line
 
 
 def find(module: Module) -> Iterator[Finding]:
@@ -115,6 +121,9 @@ def plain_edit(module: Module, node: ast.Import, alias: ast.alias, rest: str) ->
         return module.find("JM102", alias, edits=edits, needs="package")
     if alias.asname is None:
         # `import torch.cuda` binds `torch`; the uses are rewritten, so the plain import suffices.
+        line = whole_line(module, node) if len(node.names) == 1 else None
+        if line is not None and is_bound_elsewhere(module, node):
+            return module.find("JM102", alias, after="", edits=[(*line, "")])
         return module.find("JM102", alias, edits=[(start, end, "torch")])
     if module.context.style is Style.ACCELERATOR:
         return write_unbound(module, node, alias)

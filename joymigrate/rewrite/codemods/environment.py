@@ -49,7 +49,7 @@ def variable(
         yield module.find(rule, node, tier=Tier.REPORT, reason=reason or "the name stays as it is")
         return
     guard = module.guarded(node) or set_beside(module, advice.to)
-    guard = guard or for_another_framework(module, advice.to)
+    guard = guard or for_another_reader(module, advice.to)
     if guard is not None:
         yield module.find(rule, node, tier=Tier.REPORT, reason=guard)
         return
@@ -73,17 +73,25 @@ def set_beside(module: Module, to: str) -> str | None:
     return None
 
 
-def for_another_framework(module: Module, to: str) -> str | None:
-    """A reason when the module imports another framework and does not speak of torch.
+def for_another_reader(module: Module, to: str) -> str | None:
+    """A reason when the module is for another framework, or a tool of the origin's, and not torch.
 
     `os.environ["CUDA_VISIBLE_DEVICES"] = "-1"` keeps TensorFlow off the device; on the target it
-    has none to be kept off, and torch in the same process would lose it.
+    has none to be kept off, and torch in the same process would lose it. What a parser of
+    `nvidia-smi` asks of it are the numbers in that tool's table.
     """
     text = module.source.text
     named = re.search(r"^[ \t]*(?:import|from)[ \t]+(tensorflow|jax|paddle)\b", text, re.M)
-    if named is None or re.search(r"\btorch\b", text):
+    if re.search(r"\bimport torch\b|\bfrom torch\b" if named is None else r"\btorch\b", text):
         return None
-    return Text("this file is for {name}, which does not read {to}", name=named[1], to=to)
+    tools = migration_map(module.context).tools if named is None else ()
+    runs = next((name for name in tools if re.search(rf"[\"']{re.escape(name)}\b", text)), None)
+    name = named[1] if named is not None else runs
+    return (
+        Text("this file is for {name}, which does not read {to}", name=name, to=to)
+        if name
+        else None
+    )
 
 
 def agnostic(

@@ -98,6 +98,8 @@ def find(module: Module) -> Iterator[Finding]:
             yield from names(module, table, top, dotted)
     for call in module.names.nodes[ast.Call]:
         yield from match_call(module, table, call)
+    for words in module.names.nodes[ast.List] if "docker" in module.source.text else ():
+        yield from containers(module, words)
     for node in module.names.nodes[ast.Attribute] if table.attributes else ():
         if node.attr in table.attributes:
             yield module.find(table.attributes[node.attr], node, tier=Tier.REPORT)
@@ -284,6 +286,17 @@ def commands(module: Module, table: Patterns, call: ast.Call) -> Iterator[Findin
         if advice is not None:
             yield tool(module, argument, advice)
             return
+
+
+def containers(module: Module, words: ast.List) -> Iterator[Finding]:
+    """Cards that a container gets: `["docker", "run", "--gpus", "all"]`."""
+    texts = [getattr(each, "value", None) for each in words.elts]
+    option = str(module.context.origin.launch.get("docker") or "").partition(" ")[0]
+    if option and "docker" in texts[:2] and option in texts:
+        to = module.context.chip.launch.get("docker") or "unknown"
+        reason = Text("on the other platform: {to}", to=to)
+        where = words.elts[texts.index(option)]
+        yield module.find("JM190", where, tier=Tier.REPORT, reason=reason)
 
 
 def tool(module: Module, node: ast.expr, advice: NameAdvice) -> Finding:

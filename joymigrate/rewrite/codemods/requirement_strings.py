@@ -51,6 +51,9 @@ def literal_strings(value: ast.expr) -> Iterator[ast.Constant]:
     elif isinstance(value, ast.BinOp):
         yield from literal_strings(value.left)
         yield from literal_strings(value.right)
+    elif isinstance(value, ast.IfExp):
+        yield from literal_strings(value.body)
+        yield from literal_strings(value.orelse)
 
 
 def requirement(module: Module, node: ast.Constant) -> Iterator[Finding]:

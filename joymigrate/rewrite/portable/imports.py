@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.module import Module
-from joymigrate.rewrite.portable.names import root_of, write
+from joymigrate.rewrite.portable.names import root_of, whole_line, write
 from joymigrate.rewrite.portable.table import UNKNOWN, forms, unknown
 from joymigrate.rewrite.portable.words import torch_at
 
@@ -98,18 +98,3 @@ def is_bound_elsewhere(module: Module, node: ast.stmt) -> bool:
     root = module.names.root.names
     found = [one for each in root.values() for one in each if one.dotted == "torch"]
     return any(getattr(one.node, "lineno", node.lineno) != node.lineno for one in found)
-
-
-def whole_line(module: Module, node: ast.stmt) -> tuple[int, int] | None:
-    """The line of a statement with its end; None where it is not alone there or in its block."""
-    owner = getattr(node, "parent", None)
-    if not any(
-        node in b and len(b) > 1 for b in (getattr(owner, "body", []), getattr(owner, "orelse", []))
-    ):
-        return None
-    (start, end), starts = module.span(node), module.source.starts
-    first = starts[node.lineno - 1]
-    if module.source.text[first:start].strip() or node.end_lineno >= len(starts):  # type: ignore[operator]
-        return None
-    last = starts[node.end_lineno or node.lineno]
-    return None if module.source.text[end:last].strip() else (first, last)

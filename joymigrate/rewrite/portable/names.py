@@ -42,8 +42,9 @@ def write_name(module: Module, rule: str, node: ast.expr, known: str) -> Finding
     if not new.edits:
         return module.find(rule, node, tier=Tier.REPORT, reason=new.reason)
     edits = list(new.edits)
+    after = "" if len(edits) == 1 and not edits[0][2] else None  # the line goes away
     return module.find(
-        rule, new.node, edits=edits, tier=new.tier, reason=new.reason, needs=new.needs
+        rule, new.node, after=after, edits=edits, tier=new.tier, reason=new.reason, needs=new.needs
     )
 
 
@@ -74,8 +75,10 @@ def write(module: Module, node: ast.expr, known: str) -> PortableName:
         number = bool(call.args) and is_number(call.args[0])
         return new if number else replace(new, tier=Tier.UNSAFE, reason=NUMBER)
     if form.kind == "seeded":
-        same = is_seeded_beside(module, call)
-        return new if same else replace(new, tier=Tier.UNSAFE, reason=SEEDS)
+        if not is_seeded_beside(module, call):
+            return replace(new, tier=Tier.UNSAFE, reason=SEEDS)
+        line = whole_line(module, call.parent)  # type: ignore[attr-defined]
+        return new if line is None else replace(new, edits=((*line, ""),))
     if form.kind == "entered":
         inside = tuple(write_entered(module, call) or ())
         new = replace(new, node=call, edits=inside, reason=unknown(known), needs=None)
@@ -104,6 +107,21 @@ def behind(
         tail = f" if {asked} else {form.host}{right}"
         return replace(new, edits=((first, last, left + to), (end, end, tail)))
     return replace(new, tier=Tier.UNSAFE, reason=Text(FAILS, name=to))
+
+
+def whole_line(module: Module, node: ast.stmt) -> tuple[int, int] | None:
+    """The line of a statement with its end; None where it is not alone there or in its block."""
+    owner = getattr(node, "parent", None)
+    if not any(
+        node in b and len(b) > 1 for b in (getattr(owner, "body", []), getattr(owner, "orelse", []))
+    ):
+        return None
+    (start, end), starts = module.span(node), module.source.starts
+    first = starts[node.lineno - 1]
+    if module.source.text[first:start].strip() or node.end_lineno >= len(starts):  # type: ignore[operator]
+        return None
+    last = starts[node.end_lineno or node.lineno]
+    return None if module.source.text[end:last].strip() else (first, last)
 
 
 def root_of(node: ast.expr) -> ast.expr:

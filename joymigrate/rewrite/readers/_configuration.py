@@ -29,7 +29,7 @@ DESCRIPTIONS = re.compile(
 )
 COMMANDS = re.compile(
     r"(?:pre_|post_|before_|after_|test_)?(?:run|script|scripts|command|commands|cmd|entrypoint"
-    r"|entry_?point|args|shell|setup|launch|launcher|start_command|setup_commands|exec\w*)",
+    r"|entry_?point|args|shell|bash|setup|launch|launcher|start_command|setup_commands|exec\w*)",
     re.I,
 )
 IMAGES = re.compile(
@@ -41,7 +41,7 @@ NAMES = re.compile(
     re.I,
 )
 # Files of build services.
-PIPELINES = re.compile(r"(?:^|/)(?:\.github/|\.gitlab-ci|\.circleci/|azure-pipelines)")
+PIPELINES = re.compile(r"(?:^|/)(?:\.github/|\.gitlab-ci|\.circleci/|azure-)")
 RUNTIMES = ("runtime", "runtimeClassName", "driver", "default_runtime")
 DEVICE_LIKE = re.compile(r"(?:.*_)?(?:device|devices|accelerator|accelerators)", re.I)
 KINDS = {
@@ -326,7 +326,7 @@ class TreeWalk:
 
     def launch_setting(self, node: ScalarNode, key: str) -> None:
         """Settings of container runtimes, of schedulers and of accelerate."""
-        if key not in (*RUNTIMES, "distributed_type", "gres", "gpus"):
+        if key not in (*RUNTIMES, "distributed_type", "gres", "gpus", "options"):
             return
         ours, theirs = _launch.settings(self.sites)
         runtime = ours.get("runtime")
@@ -334,8 +334,9 @@ class TreeWalk:
             span = node.word.span(0, len(node.value))
             if span is not None:
                 _launch.gres(self.sites, span[0], f"--gres={node.value}", len("--gres="))
-        elif key == "gpus":  # `gpus: all` of a compose file; a number is a program's own
-            if f"--{key} {node.value}" == ours.get("docker"):
+        elif key in ("gpus", "options"):  # `gpus: all` of a compose file, options of a container
+            given = node.value.replace("=", " ") if key == "options" else f"--{key} {node.value}"
+            if (ours.get("docker") or "-") in given:
                 to = theirs.get("docker") or "unknown"
                 reason = Text("on the other platform: {to}", to=to)
                 self.sites.add("JM190", node.start, node.end, reason=reason)
