@@ -2,8 +2,8 @@
 
 `JOYMIGRATE_MEMORY` names a folder with `settings.json`; every process writes what it saw there.
 The program is not changed: hooks that torch offers for it set marks at optimiser steps and
-backward passes, until the third step has ended; then all of them are removed. The allocator's own
-record says the rest (see blocks.py). The curve over time goes on to the end.
+backward passes, until the third step has ended. The allocator's own record says the rest (see
+blocks.py). The curve over time goes on to the end.
 
 Tensors are looked at in the program's own threads only: torch moves their memory (`model.to`,
 gradients that are added up) without a lock, and another thread that reads them then may crash.
@@ -121,24 +121,25 @@ class MemoryWatch:
         self.hook_backward()
 
     def hook_steps(self) -> None:
-        """Marks around every optimiser's step."""
+        """Marks around every optimiser's step. The hooks stay and do nothing in the end: torch goes
+        through its table of them while they run, and bears no change of it."""
         from torch.optim import optimizer
 
         def begins(which: Any, args: Any, kwargs: Any) -> None:
-            self.owners.optimisers.add(which)
-            self.mark("step begins")
+            if self.looking:
+                self.owners.optimisers.add(which)
+                self.mark("step begins")
 
         def ends(which: Any, args: Any, kwargs: Any) -> None:
+            if not self.looking:
+                return
             self.owners.find_modules()
             self.mark("step ends")
             if sum(one.kind == "step ends" for one in self.marks) >= STEPS:
                 self.conclude("steps")
 
-        for register, hook in (
-            (optimizer.register_optimizer_step_pre_hook, begins),
-            (optimizer.register_optimizer_step_post_hook, ends),
-        ):
-            self.undo.append(register(hook).remove)
+        optimizer.register_optimizer_step_pre_hook(begins)
+        optimizer.register_optimizer_step_post_hook(ends)
 
     def hook_backward(self) -> None:
         """Marks around every backward pass."""

@@ -19,8 +19,12 @@ pytestmark = pytest.mark.skipif(find_spec("torch_npu") is None, reason="needs jo
 # Weights of 4 * (64*256 + 256 + 256*8 + 8) bytes; AdamW keeps two such states and a step count.
 TRAIN = """
 import torch, torch_npu
+from torch.optim.optimizer import register_optimizer_step_post_hook
 net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 8)).npu()
 opt = torch.optim.AdamW(net.parameters())
+heard = []  # by a hook behind ours: torch goes through all of them at once
+torch.tensor(0, device="npu")
+register_optimizer_step_post_hook(lambda *_: heard.append(1))
 for _ in range(5):
     x = torch.randn(512, 64, device="npu")
     net(x).square().mean().backward()
@@ -28,6 +32,7 @@ for _ in range(5):
     torch.npu.reset_peak_memory_stats()
     opt.zero_grad()
 assert torch.autograd.backward.__module__ == "torch.autograd", "the hooks are gone"
+assert heard
 """
 WEIGHTS = 4 * (64 * 256 + 256 + 256 * 8 + 8)
 
