@@ -163,11 +163,6 @@ class StepContext:
         with self.begin_as_first(("run",), cwd):
             return self.call(log, words, cwd, launching.with_start(made))
 
-    def on_chip(self) -> list[str]:
-        """The command that runs a program on the chip, or on the simulated one."""
-        verb = "run" if self.chip_here else "rehearse"
-        return [verb, "--to", self.request.chip]
-
     def call(
         self, log: str, command: list[str], cwd: Path | None, environment: Mapping[str, str]
     ) -> CompletedCommand:

@@ -61,7 +61,7 @@ def plan(request: JourneyRequest) -> list[PlannedStep]:
         PlannedStep("rehearse", "run it on the chip", steps.rehearse.run, here, ("rewrite",), none),
         PlannedStep(
             "coverage", "which operators the chip has", steps.coverage.run,
-            here, ("rewrite",), none or ported,
+            here, ("rewrite", "rehearse"), none or ported,
         ),
         PlannedStep(
             "advice", "what would make it fast", steps.advice.run,
@@ -105,14 +105,14 @@ def words(request: JourneyRequest, chip_here: bool) -> dict[str, list[list[str]]
     base = request.baseline_entry or request.entry
     bundle = str(request.baseline or at(steps.baseline.BUNDLE))
     record = steps.baseline.words(request, bundle, base, not request.baseline_entry)
+    both = request if request.pair else steps.rehearse.recording(request, at(steps.coverage.TRACE))
     curves = [at("train/baseline.jsonl"), at("train/chip.jsonl")]
     ours: dict[str, list[list[str]]] = {
         "scan": [steps.scan.words(request, *map(at, steps.scan.FILES))],
         "baseline": [] if request.baseline else [record],
         "rewrite": [steps.rewrite.words(request), steps.rewrite.looking(request, at(LEFT))],
-        "rehearse": [steps.rehearse.words(request, chip_here, at("rehearse/rehearse.json"))],
+        "rehearse": [steps.rehearse.words(both, chip_here, at("rehearse/rehearse.json"))],
         "coverage": [
-            steps.coverage.words(request, at(steps.coverage.TRACE)),
             steps.coverage.asking(
                 request, at(steps.coverage.TRACE), "json", at("coverage/coverage.json")
             ),

@@ -1,4 +1,4 @@
-"""Where the operators are recorded: here, or, where the program ends early here, on the chip."""
+"""Where the operators are recorded: with the rehearsal, else here."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import pytest
 
 from joymigrate.journey.model import StepStatus
 from joymigrate.journey.steps import advice, coverage
-from joymigrate.journey.steps.coverage import PART, TRACE, record_trace
+from joymigrate.journey.steps.coverage import TRACE, record_trace, remove_traces, set_aside
 
 
 @dataclass
 class Machine:
-    """A journey whose commands leave the text `here` or `there` as their trace, or none."""
+    """A journey whose command leaves the text `here` as its trace, or none; `there` is what the
+    rehearsal recorded and how the program ended in it."""
 
     folder: Path
     here: tuple[int, str | None]
@@ -26,37 +27,42 @@ class Machine:
     chip_here: bool = False
     request: Any = field(default_factory=lambda: SimpleNamespace(entry=("python", "train.py")))
 
+    @property
+    def before(self) -> dict[str, Any]:
+        code, text = self.there
+        figures = {"exit_code": code, "recorded": text is not None and code == 0}
+        return {"rehearse": SimpleNamespace(figures=figures)}
+
     def path(self, name: str) -> Path:
         return self.folder / name
 
-    def on_chip(self) -> list[str]:
-        return ["rehearse"]
-
     def joymigrate(self, log: str, *words: str, ok: Any = (0,)) -> Any:
-        code, text = self.there if words[0] == "rehearse" else self.here
+        code, text = self.here
         if text is not None:
             self.path(TRACE).write_text(text)
         return SimpleNamespace(code=code, tail=lambda: "")
 
 
 @pytest.mark.parametrize(
-    ("here", "there", "code", "where", "trace"),
+    ("there", "here", "code", "where", "trace"),
     [
-        ((0, "whole"), (0, "unused"), 0, "this machine", "whole"),
-        ((1, "two operators"), (0, "whole"), 0, "the simulated chip", "whole"),
-        ((1, None), (0, "whole"), 0, "the simulated chip", "whole"),
-        ((1, "two operators"), (1, None), 1, "this machine", "two operators"),
+        ((0, "whole"), (0, "unused"), 0, "the simulated chip", "whole"),
+        ((1, "two operators"), (0, "whole"), 0, "this machine", "whole"),
+        ((1, None), (1, "one"), 1, "this machine", "one"),
+        ((1, "two operators"), (1, "one"), 1, "the simulated chip", "two operators"),
     ],
 )
-def test_a_program_that_ends_early_here_is_recorded_on_the_chip(
-    tmp_path: Path, here: Any, there: Any, code: int, where: str, trace: str
+def test_the_rehearsal_records_and_this_machine_where_the_program_ended_early_there(
+    tmp_path: Path, there: Any, here: Any, code: int, where: str, trace: str
 ) -> None:
-    (tmp_path / "coverage").mkdir()
     at: Any = Machine(tmp_path, here, there)
-    done, on = record_trace(at)
-    assert (done.code, on) == (code, where)
+    remove_traces(at)
+    if there[1] is not None:
+        at.path(TRACE).write_text(there[1])
+    if there[0]:
+        set_aside(at)
+    assert record_trace(at) == (code, where)
     assert at.path(TRACE).read_text() == trace
-    assert not at.path(PART).exists()
 
 
 def test_a_program_of_which_no_operator_was_recorded_is_not_decided(
@@ -68,10 +74,9 @@ def test_a_program_of_which_no_operator_was_recorded_is_not_decided(
 
     def record(at: Any) -> Any:
         at.path(TRACE).write_bytes(gzip.compress(json.dumps(header).encode() + b"\n"))
-        return SimpleNamespace(code=0), "this machine"
+        return 0, "this machine"
 
     monkeypatch.setattr(coverage, "record_trace", record)
     found = coverage.run(at)
     assert (found.verdict, found.figures) == ("inconclusive", {"operators": 0})
-    at.before = {"coverage": found}
-    assert advice.run(at).status is StepStatus.SKIPPED
+    assert advice.run(SimpleNamespace(before={"coverage": found})).status is StepStatus.SKIPPED

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from joymigrate.journey.context import CompletedCommand, StepContext, StepFailed
+from joymigrate.journey.context import StepContext, StepFailed
 from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus
 from joymigrate.language import Text
 from joymigrate.profile.record import summary
@@ -37,10 +36,9 @@ def asking(request: JourneyRequest, trace: str, form: str, path: str) -> list[st
 
 
 def run(at: StepContext) -> StepOutcome:
-    """Record the operators on this machine, then ask the chip's list."""
+    """Ask the chip's list for the operators that were recorded."""
     trace = at.path(TRACE)
-    trace.unlink(missing_ok=True)
-    done, where = record_trace(at)
+    code, where = record_trace(at)
     if not summary(trace).operators:
         told = Text("no operator was recorded: what was compiled as a whole leaves none")
         return StepOutcome(
@@ -68,15 +66,15 @@ def run(at: StepContext) -> StepOutcome:
         "coverage",
         StepStatus.DONE,
         Text(
-            IN_PART if done.code else WHOLE,
+            IN_PART if code else WHOLE,
             calls=f"{calls:.1f}",
             lacking=len(lacking),
             operators=len(found["ops"]),
-            code=done.code,
+            code=code,
         ),
         figures,
         ("coverage/coverage.json", "coverage/coverage.html", TRACE),
-        verdict="inconclusive" if done.code else "pass",
+        verdict="inconclusive" if code else "pass",
         help=Text.join("\n", map(lack, lacking)),
     )
 
@@ -87,27 +85,38 @@ def lack(op: Mapping[str, Any]) -> Text:
     return Text("{op} ({status}) {where}", op=op["op"], status=op["status"], where=where)
 
 
-def record_trace(at: StepContext) -> tuple[CompletedCommand, str]:
-    """Record here; a program that does not run here is recorded where it does, on the chip."""
-    ask = words(at.request, str(at.path(TRACE)))
-    done = at.joymigrate("coverage/record-log.txt", *ask, ok=range(256))
+def record_trace(at: StepContext) -> tuple[int, str]:
+    """The exit code of the program that was recorded, and where: with the rehearsal; where it ended
+    badly there, here, if it gets further."""
+    run = at.before["rehearse"].figures
+    there = "the chip" if at.chip_here else "the simulated chip"
     trace, part = at.path(TRACE), at.path(PART)
+    if run.get("recorded"):
+        return 0, there
+    ask = words(at.request, str(trace))
+    done = at.joymigrate("coverage/record-log.txt", *ask, ok=range(256))
     of_first_rank(trace)
-    if trace.is_file() and done.code == 0:
-        return done, "this machine"
-    if trace.is_file():
-        trace.replace(part)  # it ended early: the chip may get further
-    nested = [*at.on_chip(), "--", sys.executable, "-m", "joymigrate", *ask]
-    again = at.joymigrate("coverage/record-on-chip-log.txt", *nested, ok=range(256))
-    of_first_rank(trace)
-    if trace.is_file():
-        part.unlink(missing_ok=True)
-        return again, "the chip" if at.chip_here else "the simulated chip"
+    if trace.is_file() and (done.code == 0 or not part.is_file()):
+        return done.code, "this machine"
     if part.is_file():
         part.replace(trace)
-        return done, "this machine"
+        return int(run["exit_code"]), there
     what = Text("nothing was recorded (exit code {code})", code=done.code)
     raise StepFailed(what, done.tail())
+
+
+def remove_traces(at: StepContext) -> None:
+    """Remove what was recorded before."""
+    at.path(TRACE).parent.mkdir(parents=True, exist_ok=True)
+    for name in (TRACE, PART):
+        at.path(name).unlink(missing_ok=True)
+
+
+def set_aside(at: StepContext) -> None:
+    """Keep what was recorded of a program that ended badly."""
+    of_first_rank(at.path(TRACE))
+    if at.path(TRACE).is_file():
+        at.path(TRACE).replace(at.path(PART))
 
 
 def of_first_rank(trace: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from joymigrate.journey.context import DRAWN, CompletedCommand, StepContext
 from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus, command
 from joymigrate.journey.run_failure import explain
 from joymigrate.journey.sites import device_names, sites_at
+from joymigrate.journey.steps import coverage
 from joymigrate.language import Text
 from joymigrate.run.rehearse import reach
 from joymigrate.run.rehearse.memory import summary as memory
@@ -54,21 +56,39 @@ def in_memory(request: JourneyRequest) -> list[str]:
     return ["--migrate"] if request.in_memory else []
 
 
-def run(at: StepContext, *, mends: bool = True) -> StepOutcome:
-    """What breaks, what falls back, how much memory; `mends` tries on copies what would cure a
-    stop, and takes it where the user said so."""
-    result, folder = str(at.path("rehearse/rehearse.json")), at.path(MEMORY_FOLDER)
-    chip = get(at.request.chip)
+def recording(request: JourneyRequest, trace: str) -> JourneyRequest:
+    """The request with the program under the recorder of operators: one run does for both."""
+    record = (sys.executable, "-m", "joymigrate", *coverage.words(request, trace))
+    return replace(request, entry=record)
+
+
+def take_run(
+    at: StepContext, noted: places.ChangedPlaces, request: JourneyRequest
+) -> CompletedCommand:
+    """One run on the chip, which notes its memory and which of the changed places it reached."""
+    chip, folder, reached = get(request.chip), at.path(MEMORY_FOLDER), at.path(REACH_FOLDER)
     memory.ask(folder, chip.package or "torch", chip.module.removeprefix("torch."))
-    ask = words(at.request, at.chip_here, result)
-    rewritten, noted = places.of_project(at.request.project), at.path(REACH_FOLDER)
-    reach.ask(noted, rewritten.lines(at.request.project))
+    reach.ask(reached, noted.lines(request.project))
     draws = at.path(DRAWN)  # equal on both sides
     draws.parent.mkdir(parents=True, exist_ok=True)
     draws.write_text("", encoding="utf-8")
-    done = at.joymigrate(LOG, *ask, ok=range(256), draws=draws, memory=folder, reach=noted)
-    ran = rewritten.figures(reach.read_reached(noted))
-    held = memory.collect(folder, rehearsal=not at.chip_here)
+    ask = words(request, at.chip_here, str(at.path("rehearse/rehearse.json")))
+    return at.joymigrate(LOG, *ask, ok=range(256), draws=draws, memory=folder, reach=reached)
+
+
+def run(at: StepContext, *, mends: bool = True) -> StepOutcome:
+    """What breaks, what falls back, how much memory; `mends` tries on copies what would cure a
+    stop, and takes it where the user said so."""
+    noted, trace = places.of_project(at.request.project), at.path(coverage.TRACE)
+    coverage.remove_traces(at)
+    done = take_run(at, noted, at.request if at.request.pair else recording(at.request, str(trace)))
+    if done.code and not at.request.pair:  # what stopped it is told without the recorder
+        coverage.set_aside(at)
+        done = take_run(at, noted, at.request)
+    coverage.of_first_rank(trace)
+    ran = noted.figures(reach.read_reached(at.path(REACH_FOLDER)))
+    ran["recorded"] = trace.is_file()
+    held = memory.collect(at.path(MEMORY_FOLDER), rehearsal=not at.chip_here)
     at.path(MEMORY).write_text(json.dumps(held), encoding="utf-8")
     if at.chip_here:
         return on_the_chip(at, done, held, ran)
@@ -103,6 +123,7 @@ def run(at: StepContext, *, mends: bool = True) -> StepOutcome:
         "stop": stop.document() if stop else None,
         **ran,
     }
+    evidence = [coverage.TRACE] if ran["recorded"] else []
     ended = "ran to its end" if code == 0 else Text("ended with exit code {code}", code=code)
     number = len(fallbacks)
     fell = Text("{number} operator{number_s}", number=number)
@@ -117,7 +138,7 @@ def run(at: StepContext, *, mends: bool = True) -> StepOutcome:
             peak=f"{peak / 2**20:.1f}",
         ),
         figures,
-        ("rehearse/rehearse.json", MEMORY, LOG),
+        (*evidence, "rehearse/rehearse.json", MEMORY, LOG),
         verdict="pass" if code == 0 else "fail",
         help=advice(traps, found, stop, log, cure, at.request.project),
     )
@@ -308,7 +329,7 @@ def on_the_chip(
             **({"peak_bytes": max(peaks)} if peaks else {}),
             **ran,
         },
-        (MEMORY, LOG),
+        (*([coverage.TRACE] if ran["recorded"] else []), MEMORY, LOG),
         verdict="pass" if done.code == 0 else "fail",
         help=Text.join("\n", lines(stop.document(), log)) if stop else "",
     )
