@@ -19,6 +19,7 @@ from joymigrate.journey.model import (
     to_json,
 )
 from joymigrate.journey.plan import PlannedStep
+from joymigrate.journey.steps.baseline import find_original_changes
 from joymigrate.journey.tree import find_changes, snapshot
 from joymigrate.ledger import Ledger, sha256
 
@@ -29,7 +30,8 @@ ENDED = (StepStatus.DONE, StepStatus.STOPPED)
 def reusable_outcomes(
     journey: Journey, steps: list[PlannedStep], gates: Gates, ledger: Ledger
 ) -> Journey:
-    """The outcomes that still hold: asked for the same, the same files, the same evidence.
+    """The outcomes that still hold: asked for the same, the same files, the same evidence. Behind
+    an edit that is the baseline alone, where the original did not change with it.
 
     A step that is taken again is so with all that rest on it. A step that a gate held counts as
     done where the gate lets it pass now.
@@ -42,13 +44,12 @@ def reusable_outcomes(
     files, step = raw["files"], raw["rewrite_step"]
     theirs = find_changes(files, now, outputs)
     ours = adopt_rewrite(journey, ledger, files, now, theirs)
-    if ours:
-        step = ours
-    elif theirs:
-        return replace(journey, files=now, outputs=outputs, rewrite_step=step)
     kept = holding(journey, raw, steps, gates)
     if ours:  # the rewrite ended and its journey did not hear of it: it tells its figures again
-        kept = [one for one in kept if one.name in ("scan", "baseline")]
+        step, kept = ours, [one for one in kept if one.name in ("scan", "baseline")]
+    elif theirs:
+        changed = find_original_changes(journey.request, journey.folder, outputs)
+        kept = [one for one in kept if one.name == "baseline" and changed == []]
     return replace(journey, outcomes=tuple(kept), files=now, outputs=outputs, rewrite_step=step)
 
 

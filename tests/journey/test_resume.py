@@ -22,6 +22,8 @@ from joymigrate.journey.lock import hold_journey
 from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus
 from joymigrate.journey.plan import NAMES, plan
 from joymigrate.journey.runner import run_journey
+from joymigrate.journey.steps import baseline
+from joymigrate.ledger import Change, Ledger, Step
 
 REPOSITORY = Path(__file__).parents[2]
 PROGRAM = """\
@@ -148,6 +150,27 @@ def test_the_users_edit_begins_anew_and_a_programs_output_does_not(
     run_journey(request_, Gates())
     assert ran == []
     (request_.project / "train.py").write_text(PROGRAM.replace("0.1", "0.2"))
+    run_journey(request_, Gates())
+    assert ran == list(NAMES)
+
+
+def test_an_edit_of_the_rewritten_side_keeps_the_recorded_original(
+    request_: JourneyRequest, ran: list[str]
+) -> None:
+    script, ledger = request_.project / "train.py", Ledger.of(request_.project)
+    folder = run_journey(request_, Gates()).folder
+    baseline.sources(request_, folder)
+    baseline.note_files(folder / baseline.FILES, request_.project)
+    change = Change("train.py", script.read_bytes(), PROGRAM.replace("cuda", "npu").encode())
+    ledger.apply([change], Step(kind="rewrite", chip="ascend"), {})
+    run_journey(request_, Gates())
+    ran.clear()
+    script.write_text(script.read_text().replace("0.1", "0.2"))
+    run_journey(request_, Gates())
+    assert ran == [name for name in NAMES if name != "baseline"]
+    ran.clear()
+    script.write_text(script.read_text().replace("0.2", "0.3"))
+    (request_.project / "extra.py").write_text("x = 1\n")  # the original may import it
     run_journey(request_, Gates())
     assert ran == list(NAMES)
 

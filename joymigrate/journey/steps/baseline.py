@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from joymigrate.journey.context import CompletedCommand, StepContext
 from joymigrate.journey.losses import write_curve
 from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus
 from joymigrate.journey.run_failure import FailureReason, explain, reason
+from joymigrate.journey.tree import find_changes, snapshot
 from joymigrate.language import Text
 from joymigrate.ledger import Ledger, sha256
 from joymigrate.run.door.report import WHAT
@@ -31,6 +32,7 @@ ALONE = "baseline/alone-log.txt"  # the original without our recorder
 CURVE = "baseline/losses.jsonl"
 COPY = "baseline/original"  # the project without the rewrite, where it was rewritten before
 FIRST = "baseline/first"  # the project when no rewrite held in it
+FILES = "baseline/files.json"  # what the original consists of, with hashes
 SEEN = "stand-ins.json"  # what the stand-ins saw, beside the recording
 ENDED = re.compile(r"^error: (?:the program ended with exit code (\d+); |nothing was recorded)")
 
@@ -66,8 +68,9 @@ def run(at: StepContext) -> StepOutcome:
     """Record the original on the GPU of this machine, or its CPU; or take what is given."""
     if at.request.baseline is not None:
         return check_recording(at, at.request.baseline)
-    folder, of = sources(at)
+    folder, of = sources(at.request, at.folder)
     stand_ins = stood_in(at)
+    note_files(at.path(FILES), folder)
     done = record_original(at, folder, stand_ins)
     if stand_ins and not program_ended_well(done) and not lacks(at, done, folder):
         plain = record_original(at, folder, stand_ins=False, log=PLAIN)
@@ -257,19 +260,40 @@ def check_recording(at: StepContext, bundle: Path) -> StepOutcome:
     )
 
 
-def sources(at: StepContext) -> tuple[Path, str]:
-    """Where the original lies, and what to call it."""
-    project, origin = at.request.project, at.request.origin
+def note_files(note: Path, folder: Path) -> None:
+    """Write what the original in `folder` consists of: its recording holds as long as that does."""
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_text(json.dumps(snapshot(folder)), encoding="utf-8")
+
+
+def find_original_changes(
+    request: JourneyRequest, home: Path, outputs: Collection[str]
+) -> list[str] | None:
+    """Files of the original that changed since it was recorded; None where nothing tells. Edits of
+    rewritten files are none: they belong to the chip's side."""
+    try:
+        noted = json.loads((home / FILES).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if request.baseline is not None:
+        return None
+    folder, _ = sources(request, home)
+    return find_changes(noted, snapshot(folder), outputs)
+
+
+def sources(request: JourneyRequest, home: Path) -> tuple[Path, str]:
+    """Where the original lies, and what to call it; `home` is the journey's folder."""
+    project, origin = request.project, request.origin
     if origin is not None:
         named = Text("the original ({name})", name=origin.name)
         return origin.folder, named if origin.name else "the original"
     ledger = Ledger.of(project)
     steps = original.rewrites(ledger, project)
-    first = at.folder.with_name("journey") / FIRST  # also for a pair
+    first = home.with_name("journey") / FIRST  # also for a pair
     if not steps:
         original.keep_first(project, first)
         return project, "the original"
-    copy = at.path(COPY)
+    copy = home / COPY
     original.restore_original(ledger, steps, project, copy, first)
     names = ", ".join(step.id for step in steps)
     return copy, Text("the original (without step {names})", names=names)

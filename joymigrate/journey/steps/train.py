@@ -177,7 +177,7 @@ def here(at: StepContext, log: str = BASE) -> tuple[CompletedCommand | None, str
     if known and log == BASE and not (at.request.train or at.gpu_here or at.chip_here):
         done = reuse(at, known, log)
     else:
-        folder = baseline.elsewhere(at, baseline.sources(at)[0])
+        folder = baseline.elsewhere(at, baseline.sources(at.request, at.folder)[0])
         done = at.plain(log, entry, folder, at.path(DRAWN), stand_ins)
     of = Text("the original on this machine's {device}", device="GPU" if at.gpu_here else "CPU")
     if stand_ins:
