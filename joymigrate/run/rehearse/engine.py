@@ -34,7 +34,6 @@ from joymigrate.run.rehearse.vendor import (
     depends_on_data,
     flat_tensors,
     list_results,
-    named_arguments,
 )
 
 _torch_function_mode = torch._C._is_torch_function_mode_enabled
@@ -129,6 +128,13 @@ class RehearsalEngine:
             return run(args, kwargs)
 
         return kernel if self.streams is None else self.streams.watched(operator, kernel)
+
+    def ask_reports(
+        self, operator: RehearsedOperator, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> None:
+        """Tell what people reported of such a call of the program."""
+        if self.numbers is not None and operator.base in self.reports.rows:
+            self.numbers.ask_reports(operator, args, kwargs, self.graphs.captures())
 
     def with_numerics(
         self, operator: RehearsedOperator, compute: Callable[..., Any]
@@ -362,10 +368,8 @@ class Dispatch:
         written = [pick(host_args, host_kwargs, place) for place in operator.writes]
         outermost = key is not None
         row = engine.signatures.note(operator.name, args, kwargs) if outermost else {}
-        if outermost and operator.base in engine.reports.rows and engine.numbers is not None:
-            named = named_arguments(operator, args, kwargs)
-            for report in engine.reports.of_call(operator.base, named):
-                engine.numbers.report(report, operator)
+        if outermost:
+            engine.ask_reports(operator, args, kwargs)
         engine.local.nested = True
         try:
             passed = engine.vendor.call(operator, args, kwargs, written, index)

@@ -40,6 +40,7 @@ class Reported:
     problem: str
     action: str
     source: str
+    place: str = ""  # what a row of a whole job points at
     versions: str = ""  # of CANN that it was reported of, where the rehearsed one is another
 
 
@@ -105,4 +106,5 @@ def read_report(raw: Mapping[str, Any], where: str) -> Reported:
         str(raw["problem"]),
         str(raw["action"]),
         str(raw["source"]),
+        str(raw.get("place", "")),
     )

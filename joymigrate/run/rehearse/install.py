@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from joymigrate.run.rehearse import fallback, observe, traps, triton_kernels
+from joymigrate.run.rehearse import fallback, job_facts, observe, traps, triton_kernels
 from joymigrate.run.rehearse.builtin import BUILT_IN
 from joymigrate.run.rehearse.dispatch import AUTOGRAD_KEY, KEY, Dispatcher, find_overload
 from joymigrate.run.rehearse.engine import RehearsalEngine
@@ -63,6 +63,7 @@ def install(settings: RehearsalSettings, shim: Shim) -> None:
     record = open_record(settings.session)
     observe.install(settings, shim, record)
     traps.install(record)
+    job_facts.install(settings, shim, record)
     triton_kernels.keep(record)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns that kernels are overridden: on purpose
@@ -102,7 +103,10 @@ def install_kernels(
     names = list_registered(KEY)
     for name in sorted(names):
         namespace, rest = name.split("::")
-        if namespace not in ("aten", "npu", "atb") or rest in KEEP:
+        kept = rest in KEEP
+        if namespace not in ("aten", "npu", "atb"):
+            continue
+        if kept and rest.partition(".")[0] not in engine.reports.rows:
             continue
         overload = find_overload(name)
         if overload is None:
@@ -116,13 +120,13 @@ def install_kernels(
             compute = on_cpu(fit_release(overload, references[name]))
             operator.random |= "dropout" in name or "fusion_attention" in name
             dispatcher.put(name, engine.kernel(operator, compute, "reference"))
-        elif namespace == "aten" and name in computable:
+        elif namespace == "aten" and name in computable and not kept:
             kernel = engine.kernel(operator, overload._op, "cpu_alias")
             if streams is not None and name == "aten::copy_":
                 kernel = streams.copying(operator, kernel)
             dispatcher.put(name, kernel)
         elif operator.vendor is not None:
-            dispatcher.put(name, passed_on(operator, record))
+            dispatcher.put(name, passed_on(operator, engine))
         elif namespace == "atb":
             dispatcher.put(name, make_unsimulated(operator, record))
     for name in STRAIGHT_TO_CHIP:
@@ -152,16 +156,18 @@ def watch_casts(dispatcher: Dispatcher, record: RehearsalRecord) -> None:
         dispatcher.put("aten::_to_copy", traps.watching_casts(real, keys, record))
 
 
-def passed_on(operator: RehearsedOperator, record: RehearsalRecord) -> Callable[..., Any]:
+def passed_on(operator: RehearsedOperator, engine: RehearsalEngine) -> Callable[..., Any]:
     """The vendor's own kernel; notes when it needs a chip kernel that has no simulation."""
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse1)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
+        if not engine.is_nested():
+            engine.ask_reports(operator, args, kwargs)
         try:
             return operator.vendor.call_boxed(keys, *args, **kwargs)
         except RuntimeError as error:
             if "has no simulation" in str(error):
-                record.unsimulated[operator.name] += 1
+                engine.record.unsimulated[operator.name] += 1
             raise
 
     return kernel

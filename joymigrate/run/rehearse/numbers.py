@@ -9,26 +9,32 @@ than that an earlier result at the same place was not finite.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from joymigrate.language import Text
+from joymigrate.run.rehearse import aliases
 from joymigrate.run.rehearse.callsite import BACKWARD, call_site
 from joymigrate.run.rehearse.field_reports import Reported, Reports
 from joymigrate.run.rehearse.operator import RehearsedOperator
 from joymigrate.run.rehearse.record import RehearsalRecord
+from joymigrate.run.rehearse.vendor import named_arguments
 
+INTEGERS = (torch.int32, torch.int64)
+MEASURES: Mapping[str, Callable[[Tensor], Tensor]] = {"largest": torch.amax, "total": torch.sum}
+MEASURED = 65536  # elements
 REAL = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 # They move numbers or choose among them: what comes out went in.
 MOVING = frozenset(
     """_cat _copy_from _reshape_alias_copy _to_copy alias_copy broadcast_tensors cat clamp clamp_
     clone contiguous copy copy_ embedding expand_copy fill fill_ flip full full_like gather index
     index_put index_put_ index_select masked_fill masked_fill_ masked_select max maximum min
-    minimum new_full ones ones_like permute_copy relu relu_ repeat roll scatter scatter_ select_copy
-    slice_copy sort stack topk transpose_copy tril tril_ triu triu_ where zero_ zeros zeros_like
+    minimum new_full npu_top_k_top_p ones ones_like permute_copy relu relu_ repeat roll scatter
+    scatter_ select_copy slice_copy sort stack topk transpose_copy tril tril_ triu triu_ where
+    zero_ zeros zeros_like
     """.split()  # noqa: SIM905
 )
 NARROWING = ("_to_copy", "copy_", "_copy_from", "_npu_dtype_cast")  # may overflow as they move
@@ -168,6 +174,27 @@ class NumberWatch:
         elif sum(one["trap"] == NOT_FINITE for one in self.record.traps.values()) < MOST:
             self.record.trap(NOT_FINITE, where, remedy, text)
 
+    def ask_reports(
+        self,
+        operator: RehearsedOperator,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        captured: bool,
+    ) -> None:
+        """What people reported of such a call. Besides its arguments a row may ask whether the call
+        is `captured` by a graph, and for `largest_x` or `total_x` of the integers in an argument x.
+        """
+        rows = self.reports.rows[operator.base]
+        call = {**named_arguments(operator, args, kwargs), "captured": captured}
+        names = (one.name for one in operator.overload._schema.arguments)
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        for name in {name for row in rows if row.when is not None for name in row.when.names}:
+            kind, _, of = name.partition("_")
+            if kind in MEASURES and isinstance(given.get(of), Tensor):
+                call[name] = measure(MEASURES[kind], given[of])
+        for row in self.reports.of_call(operator.base, call):
+            self.report(row, operator)
+
     def report(self, row: Reported, operator: RehearsedOperator) -> None:
         """What people reported of this call."""
         text = Text("{op}: {problem}", op=operator.name, problem=Text(row.problem))
@@ -238,6 +265,13 @@ class NumberWatch:
                 where = self.biases.get(one.data_ptr())
                 if where is not None:
                     self.record.trap("bias_made_boolean", where, BIAS_REMEDY, BIAS)
+
+
+def measure(kind: Callable[[Tensor], Tensor], given: Tensor) -> int | None:
+    """A figure of a small tensor of integers on the device; None of any other."""
+    if given.dtype not in INTEGERS or not 0 < given.numel() <= MEASURED:
+        return None
+    return int(kind(aliases.make_alias(given)).item())
 
 
 def is_bias(given: Tensor) -> bool:

@@ -58,6 +58,10 @@ class RehearsalRecord:
     peak_bytes: dict[str, int] = field(default_factory=dict)
     reserved_bytes: dict[str, int] = field(default_factory=dict)
     timeline: list[tuple[float, int]] = field(default_factory=list)  # seconds, bytes
+    groups: list[str] = field(default_factory=list)  # as shim/hccl.c lists them
+    variables: dict[str, str] = field(default_factory=dict)  # of the environment
+    jit_compile: str = ""  # what the program chose
+    saved: float = 0.0
     sources: list[Callable[[RehearsalRecord], None]] = field(default_factory=list)
 
     @property
@@ -142,7 +146,7 @@ class RehearsalRecord:
 
     def write(self, finished: bool) -> None:
         """Write what is known now."""
-        self.finished = finished
+        self.finished, self.saved = finished, time.time()
         for source in self.sources:
             source(self)
         raw = {

@@ -10,6 +10,7 @@ from joymigrate.blame import text
 from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import tell, tidy
 from joymigrate.run.rehearse.constraints import KINDS, NOBODY
+from joymigrate.run.rehearse.job_facts import job_traps
 from joymigrate.run.rehearse.operator_releases import release_lines, some_releases
 from joymigrate.run.rehearse.settings import RehearsalSettings
 
@@ -68,7 +69,7 @@ def summarise(
         "kernel_sequence": next(
             (r["kernel_sequence"] for r in records if r["kernel_sequence"]), []
         ),
-        "traps": traps(records),
+        "traps": traps(records) + job_traps(settings, records),
         "only_seen_while_running": list(unread),
         "refusals": refused,
         "races": races(records),

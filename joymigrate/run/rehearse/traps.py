@@ -26,7 +26,6 @@ from joymigrate.chips import rules_root
 from joymigrate.language import Text
 from joymigrate.run.rehearse.callsite import call_site, is_users
 from joymigrate.run.rehearse.record import RehearsalRecord
-from joymigrate.run.rehearse.shim import VISIBLE
 from joymigrate.schema import read_yaml
 
 
@@ -45,9 +44,6 @@ OURS = str(Path(__file__).parents[2]) + os.sep
 FLOAT64 = "float64 becomes float32 on the device"
 FLOAT64_REMEDY = "use float32 and compare with tolerances, or keep the tensor on the CPU"
 IS_AVAILABLE = "torch.cuda.is_available() is False on this chip: the program takes its CPU path"
-VISIBLE_REMEDY = (
-    "give the numbers in ascending order; cards after the first smaller one are not seen"
-)
 IS_AVAILABLE_REMEDY = "joymigrate rewrite, or ask torch.npu.is_available()"
 
 
@@ -69,17 +65,6 @@ def install(record: RehearsalRecord) -> None:
     watch_warnings(record)
     watch_cuda(record)
     watch_attributes(record)
-    note_visible_cards(record)
-
-
-def note_visible_cards(record: RehearsalRecord) -> None:
-    """The variable that chooses cards, where its numbers do not ascend (Trinity-RFT 618): the
-    package sees those before the first smaller number alone."""
-    said = os.environ.get(VISIBLE, "")
-    numbers = [int(one) for one in said.split(",") if one.strip().isdigit()]
-    if numbers != sorted(numbers):
-        text = Text("{name}={value}: its numbers do not ascend", name=VISIBLE, value=said)
-        record.trap("visible_cards", VISIBLE, VISIBLE_REMEDY, text)
 
 
 def user_frame(trace: TracebackType | None) -> str:

@@ -267,7 +267,7 @@ def plain_value(value: Any) -> Any:
     """A tensor without its numbers; anything else as it is."""
     if isinstance(value, Tensor):
         return constraints.TensorArgument(
-            str(value.dtype).removeprefix("torch."), tuple(value.shape),
+            str(value.dtype).removeprefix("torch."), tuple(value.shape), format_of(value),
             contiguous=value.layout != torch.strided or value.is_contiguous(),
         )  # fmt: skip
     if isinstance(value, (list, tuple)):
@@ -275,6 +275,16 @@ def plain_value(value: Any) -> Any:
         tensors = bool(made) and all(isinstance(one, constraints.TensorArgument) for one in made)
         return constraints.Tensors(made) if tensors else tuple(made)
     return value
+
+
+def format_of(value: Tensor) -> str:
+    """The chip's own format of a tensor; ND of all whose memory is plain."""
+    if value.get_device() < 0 or value.layout is not torch.strided:
+        return "ND"
+    import torch_npu
+
+    found = torch_npu.get_npu_format(value)
+    return "ND" if found in BASE_FORMATS else str(getattr(found, "name", found))
 
 
 def list_results(result: Any) -> Sequence[Any]:

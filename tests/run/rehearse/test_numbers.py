@@ -79,8 +79,8 @@ def test_ordinary_masks_and_scalers_are_passed_by(rehearse: Run) -> None:
 @pytest.mark.compiler
 @pytest.mark.dear
 def test_a_reported_call_is_named_and_its_neighbour_is_not(rehearse: Run) -> None:
-    [(trap, _)] = told(rehearse, "reported")
-    assert trap == "attention-mask-row"
+    names = ["attention-mask-row", "copy-into-a-format", "format-in-a-capture", "long-top-k"]
+    assert [trap for trap, _ in told(rehearse, "reported")] == names
 
 
 def reports(soc: str, cann: str) -> Reports:

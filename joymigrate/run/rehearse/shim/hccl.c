@@ -50,6 +50,9 @@ typedef struct group {
   char name[64];
   uint64_t received[MAX_RANKS];
   intent now;
+  int device;
+  uint32_t buffer;    /* MiB of each of its two buffers; 0 where the program leaves it open */
+  double made, gone;  /* seconds since 1970; gone is 0 while it lives */
   struct group *next; /* of this process */
 } group;
 static group *_Atomic groups;
@@ -57,6 +60,12 @@ static group *_Atomic groups;
 static double now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static double today(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
@@ -198,7 +207,8 @@ static int join(group *g, const char *info, int owner) {
   return status;
 }
 
-static int enter(uint32_t ranks, const char *info, uint32_t rank, void **out, int owner) {
+static int enter(uint32_t ranks, const char *info, uint32_t rank, void **out, int owner,
+                 int device, uint32_t buffer) {
   if (ranks > MAX_RANKS) {
     joy_fail("rehearsal: a group of %u ranks; at most %d can be rehearsed", ranks, MAX_RANKS);
     return HCCL_NOT_SUPPORTED;
@@ -206,6 +216,9 @@ static int enter(uint32_t ranks, const char *info, uint32_t rank, void **out, in
   group *g = calloc(1, sizeof *g);
   g->ranks = ranks;
   g->rank = rank;
+  g->device = device;
+  g->buffer = buffer;
+  g->made = today();
   int status = join(g, info, owner);
   if (status == HCCL_UNAVAILABLE)
     joy_fail("rehearsal: rank %u cannot reach the shared memory of the group; all ranks of a "
@@ -225,29 +238,40 @@ JOY_PUBLIC void *joy_group(const char *name, int rank) {
   return NULL;
 }
 JOY_PUBLIC int HcclCommInitRootInfo(uint32_t ranks, const char *info, uint32_t rank, void **out) {
-  return enter(ranks, info, rank, out, 1);
+  return enter(ranks, info, rank, out, 1, joy_device(), 0);
 }
+/* As far as HcclCommConfig is looked at: its head, and the size of a buffer in MiB. */
+typedef struct { char head[24]; uint32_t buffer; } configuration;
 JOY_PUBLIC int HcclCommInitRootInfoConfig(uint32_t ranks, const char *info, uint32_t rank,
-                                          void *config, void **out) {
-  (void)config;
-  return HcclCommInitRootInfo(ranks, info, rank, out);
+                                          const configuration *given, void **out) {
+  uint32_t buffer = given && given->buffer != UINT32_MAX ? given->buffer : 0;
+  return enter(ranks, info, rank, out, 1, joy_device(), buffer);
+}
+/* One line per group of this process: name, ranks, rank, device, MiB, made, gone. */
+JOY_PUBLIC void joy_groups(char *text, size_t room) {
+  size_t used = 0;
+  *text = 0;
+  for (group *g = atomic_load(&groups); g && used + 160 < room; g = g->next)
+    used += (size_t)snprintf(text + used, room - used, "%s %u %u %d %u %.3f %.3f\n", g->name,
+                             g->ranks, g->rank, g->device, g->buffer, g->made, g->gone);
 }
 /* One process with several devices, as in `nn.DataParallel`: its ranks enter at the same time, in
  * threads of their own, as the package calls them later. */
-typedef struct { pthread_t thread; uint32_t ranks, rank; const char *info; void **out; } entrant;
+typedef struct {
+  pthread_t thread; uint32_t ranks, rank; const char *info; void **out; int device;
+} entrant;
 static void *enter_one(void *arg) {
   entrant *e = arg;
-  return (void *)(intptr_t)enter(e->ranks, e->info, e->rank, e->out, e->rank == 0);
+  return (void *)(intptr_t)enter(e->ranks, e->info, e->rank, e->out, e->rank == 0, e->device, 0);
 }
 JOY_PUBLIC int HcclCommInitAll(uint32_t ranks, int32_t *devices, void **out) {
-  (void)devices;
   if (!ranks || ranks > JOY_MAX_DEVICES) return HCCL_PARAMETER;
   char info[ROOT_INFO_BYTES];
   entrant all[JOY_MAX_DEVICES];
   int status = HcclGetRootInfo(info);
   if (status) return status;
   for (uint32_t r = 0; r < ranks; r++) {
-    all[r] = (entrant){0, ranks, r, info, &out[r]};
+    all[r] = (entrant){0, ranks, r, info, &out[r], devices[r]};
     if (pthread_create(&all[r].thread, NULL, enter_one, &all[r])) {
       joy_fail("rehearsal: no thread for rank %u of a group within one process", r);
       abort(); /* the ranks that entered wait for this one */
@@ -269,6 +293,7 @@ JOY_PUBLIC int HcclCommDestroy(void *handle) {
   if (!g || !g->head) return HCCL_OK;
   munmap(g->head, HEAD + g->ranks * SLOT);
   close(g->file);
+  g->gone = today();
   g->head = NULL; /* the struct stays: a receive may still wait for it in a stream */
   return HCCL_OK;
 }

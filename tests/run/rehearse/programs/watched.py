@@ -83,6 +83,16 @@ def reported() -> None:
     short = torch.zeros(1, 1, 1, 512, dtype=torch.bool).npu()
     half = k[:, :, :512].contiguous()
     call(q, half, half, num_heads=2, input_layout="BNSD", scale=0.1, atten_mask=short)
+    torch.npu.config.allow_internal_format = True
+    x, plain = torch.randn(32, 32).half().npu(), torch.randn(32, 32).half().npu()
+    buffer = torch_npu.npu_format_cast(x, 29)
+    for k in (2000, 50):
+        wide = torch.randn(2, 2048).half().npu()
+        torch_npu.npu_top_k_top_p(wide, wide[:, 0].sigmoid(), torch.full((2,), k).int().npu())
+    with torch.npu.graph(torch.npu.NPUGraph()):
+        plain.copy_(x)
+        buffer.copy_(x)
+        torch_npu.npu_format_cast(x, 29)
 
 
 if __name__ == "__main__":
