@@ -67,6 +67,13 @@ class Config:
         return source.parent if source.suffix == ".toml" else Path()
 
 
+def journey_style(settings: Config) -> str:
+    """The style of a journey, and of an agent's tools: the one that was named, else `agnostic`, as
+    the original has to run on as it did."""
+    chosen: str = settings["style"]
+    return "agnostic" if settings.sources["style"] == "default" else chosen
+
+
 def find_file(start: Path) -> Path | None:
     """The nearest configuration file at or above `start`.
 

@@ -118,8 +118,8 @@ def stop_of(one: Mapping[str, Any], judge: str) -> NextStep:
     apart = figures.get("first_divergence") or NOTHING
     if apart:
         place = apart.get("line") or apart.get("module") or ""
-        if isinstance(place, Mapping):
-            place = next((str(v) for v in place.values() if v), "")
+        if isinstance(place, Mapping):  # the chip's side is the tree as it stands
+            place = place.get("target") or place.get("baseline") or ""
         told = {k: v for k, v in apart.items() if isinstance(v, str | int | float)}
         words = ", ".join((*judged_stages(figures), *(f"{k} {v}" for k, v in told.items())))
         do = Text("find why the values part there: {help}", help=first_line(one["help"]))

@@ -129,7 +129,7 @@ def command(
             help=f"on a machine with a GPU: {RECORD}",
         )
     settings = config.load(path, {"style": style})
-    chosen = "agnostic" if settings.sources["style"] == "default" else settings["style"]
+    chosen = config.journey_style(settings)
     one_of(chosen, ("agnostic", "accelerator", "direct"), "--style")
     gates = read_gates(settings["gates"], settings.sources["gates"])
     chip = chips.target(to or settings["to"])

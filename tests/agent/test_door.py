@@ -62,8 +62,8 @@ async def ask(client: Client, tool: str, /, **arguments: Any) -> dict[str, Any]:
 def test_the_tools_say_what_they_change(project: Path) -> None:
     async def look(client: Client) -> None:
         tools = {one.name: one for one in (await client.list_tools()).tools}
-        wanted = ("scan why explain rewrite baseline rehearse coverage advise verify next status "
-                  "rollback migrate result")  # fmt: skip
+        wanted = ("scan why explain rewrite baseline rehearse coverage advise verify next report "
+                  "status rollback migrate result")  # fmt: skip
         assert set(tools) == set(wanted.split())
         reading = {name for name, one in tools.items() if one.annotations.read_only_hint}
         assert {"scan", "why", "explain", "coverage", "next", "status"} <= reading
@@ -81,13 +81,15 @@ def test_a_project_is_read_and_changed_by_our_own_documents(project: Path) -> No
         assert told["names"][0]["statements"][0]["rule"] == "JM107"
         chain = await ask(client, "why", path="a.py", line=3)
         assert any("JM110" in line for line in chain["lines"])
-        shown = await ask(client, "rewrite", path=".", style="agnostic")
+        shown = await ask(client, "rewrite", path=".")  # in the style of `migrate`, as all tools
         assert "+x = torch.zeros(3).to(jm.device())" in shown["lines"]
         assert (project / "a.py").read_text() == PROGRAM
         await ask(client, "rewrite", path=".", style="agnostic", apply=True)
         assert "jm.device()" in (project / "a.py").read_text()
         assert (await ask(client, "next", path="."))["state"] == "rewritten"
         assert (await ask(client, "status", path="."))["steps"][0]["kind"] == "rewrite"
+        page = await ask(client, "report", path=".")
+        assert any("a.py" in line for line in page["lines"])
         await ask(client, "rollback", path=".")
         assert (project / "a.py").read_text() == PROGRAM
 

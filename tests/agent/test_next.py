@@ -89,6 +89,7 @@ def test_a_stop_of_the_rehearsal_has_its_line_and_whose_it_is() -> None:
 
 def test_a_failed_comparison_has_its_first_divergence() -> None:
     apart = {"line": None, "module": "net.norm", "metric": "relative", "value": 0.3, "limit": 0.01}
+    sides = {"baseline": "train.py:7", "target": "train.py:8"}  # by an import of the rewrite
     failed = replace(
         done("verify", "fail", first_divergence=apart),
         status=StepStatus.STOPPED,
@@ -97,6 +98,8 @@ def test_a_failed_comparison_has_its_first_divergence() -> None:
     step = decide(standing(failed), [])
     assert (step.place, step.do) == ("net.norm", "find why the values part there: look at eps")
     assert "value 0.3" in step.evidence
+    figures = {**failed.figures, "first_divergence": {**apart, "line": sides}}
+    assert decide(standing(replace(failed, figures=figures)), []).place == "train.py:8"
 
 
 def test_a_gate_is_said_as_it_held() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from joymigrate import config
 
 Words = Callable[[Mapping[str, Any]], list[str]]
 MOST_TEXT = 4_096  # characters of one argument
@@ -18,7 +21,11 @@ TO = TEXT | {
     "pattern": "^[a-z0-9][a-z0-9_-]*$(?!\\n)",
     "description": "the chip; `joymigrate chips list` names them",
 }
-STYLE = {"type": "string", "enum": ["agnostic", "accelerator", "direct"]}
+STYLE = {
+    "type": "string",
+    "enum": ["agnostic", "accelerator", "direct"],
+    "description": "not given: the project's configuration, else agnostic, for every tool alike",
+}
 COMMAND = {
     "type": "array",
     "items": TEXT,
@@ -62,6 +69,12 @@ def option(asked: Mapping[str, Any], key: str, name: str = "") -> list[str]:
     return [] if value is None or value is False else [f"--{name or key}", str(value)]
 
 
+def form(asked: Mapping[str, Any]) -> list[str]:
+    """The chip and the style of a call."""
+    settings = config.load(Path(asked["folder"]), {"style": asked.get("style")})
+    return [*option(asked, "to"), "--style", config.journey_style(settings)]
+
+
 def flag(asked: Mapping[str, Any], key: str) -> list[str]:
     """A switch, where it was asked for."""
     return [f"--{key}"] if asked.get(key) else []
@@ -69,7 +82,7 @@ def flag(asked: Mapping[str, Any], key: str) -> list[str]:
 
 def rewrite_words(asked: Mapping[str, Any]) -> list[str]:
     """The rewrite: written with `apply`, else only shown."""
-    words = ["rewrite", asked["path"], *option(asked, "to"), *option(asked, "style")]
+    words = ["rewrite", asked["path"], *form(asked)]
     words += flag(asked, "unsafe")
     return [*words, "-q", *([] if asked.get("apply") else ["--diff"])]
 
@@ -84,7 +97,7 @@ def verify_words(asked: Mapping[str, Any]) -> list[str]:
 
 def migrate_words(asked: Mapping[str, Any]) -> list[str]:
     """The whole journey of one program."""
-    words = ["migrate", asked["path"], *option(asked, "to"), *option(asked, "style"), "-q"]
+    words = ["migrate", asked["path"], *form(asked), "-q"]
     return [*words, *flag(asked, "unsafe"), *flag(asked, "yes"), "--", *asked["command"]]
 
 
@@ -104,12 +117,13 @@ TOOLS = (
     ToolSpec(
         "scan", "What ties a project to its accelerator: sites, those for people first.",
         {"path": PATH, "to": TO, "style": STYLE}, ("path",),
-        lambda a: ["scan", a["path"], "--exit-zero", *option(a, "to"), *option(a, "style")],
+        lambda a: ["scan", a["path"], "--exit-zero", *form(a)],
     ),
     ToolSpec(
         "why", "Why a line was edited or left: the chain of facts.",
-        {"path": PATH, "line": {"type": "integer", "minimum": 1}, "to": TO}, ("path", "line"),
-        lambda a: ["scan", a["folder"], "--why", f"{a['path']}:{a['line']}", *option(a, "to")],
+        {"path": PATH, "line": {"type": "integer", "minimum": 1}, "to": TO, "style": STYLE},
+        ("path", "line"),
+        lambda a: ["scan", a["folder"], "--why", f"{a['path']}:{a['line']}", *form(a)],
         "text",
     ),
     ToolSpec(
@@ -152,6 +166,10 @@ TOOLS = (
         "verify", "Two recordings compared, or a program replayed against a recorded baseline.",
         {"path": PATH, "baseline": PATH, "target": PATH, "command": COMMAND, "to": TO,
          "wait": WAIT}, ("path", "baseline"), verify_words, starts=True,
+    ),
+    ToolSpec(
+        "report", "The page for the reviewer of a migration that passed, in Markdown.",
+        {"path": PATH}, ("path",), lambda a: ["report", a["path"], "--pull-request"], "text",
     ),
     ToolSpec(
         "status", "The steps that joymigrate took here, and what can be rolled back.",
