@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -16,6 +16,7 @@ from joymigrate.report.pull_request import repeat_command
 
 SCHEMA = "joymigrate.next/1"
 MOST_BYTES = 2_000
+MOST_ANSWER = 3_900  # bytes of what `migrate` answers: an agent's tool gives 4,000
 CUT = 240  # characters of one text at first; less where the whole would be too long
 PLACE = ".joymigrate/journey"
 COUNTED = {  # parts of a verdict's `covered`
@@ -42,7 +43,9 @@ class MigrationState(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """What to do next: where, what shows that, the file that holds it, the command that judges."""
+    """What to do next: where, what shows that, the file that holds it, the command that judges.
+    `told` is all that the step which decides says: frames, what was tried, what to write instead.
+    """
 
     state: MigrationState
     do: str
@@ -51,6 +54,7 @@ class NextStep:
     file: str = ""
     judge: str = ""
     covers: str = ""
+    told: str = ""
 
 
 def decide(at: Standing, entries: Sequence[EntryCandidate]) -> NextStep:
@@ -73,20 +77,22 @@ def decide(at: Standing, entries: Sequence[EntryCandidate]) -> NextStep:
         )
     for one in at.journey["journey"]:
         if one["status"] in ("failed", "stopped"):
-            return stop_of(one, judge)
+            return replace(stop_of(one, judge), told=one["help"])
     idle = at.outcome("verify").get("figures", NOTHING).get("idle")
     if idle:
         verify = at.outcome("verify")
         do = Text("bring the program onto the chip: {said}", said=idle["said"])
         said, file = verify["summary"], evidence_of(verify)
-        return NextStep(MigrationState.UNDECIDED, do, idle["line"], said, file, judge)
+        return NextStep(
+            MigrationState.UNDECIDED, do, idle["line"], said, file, judge, told=verify["help"]
+        )
     for one in at.journey["journey"]:
         if one["status"] == "pending" or one["verdict"] == "inconclusive":
             said = one["help"] or one["summary"]
             do = Text("decide the step {step}: {said}", step=one["name"], said=first_line(said))
-            return NextStep(
-                MigrationState.UNDECIDED, do, "", one["summary"], evidence_of(one), judge
-            )
+            said, file = one["summary"], evidence_of(one)
+            told = one["help"]
+            return NextStep(MigrationState.UNDECIDED, do, "", said, file, judge, told=told)
     if at.journey["verdict"] != "pass":
         do = Text("run the program on the chip: no run of it was judged")
         return NextStep(MigrationState.UNDECIDED, do, judge=judge)
@@ -114,6 +120,10 @@ def stop_of(one: Mapping[str, Any], judge: str) -> NextStep:
     file = evidence_of(one)
     if stop:
         said = Text("{message} (whose: {whose})", **pick(stop, "message", "whose"))
+        if patch := figures.get("patch"):
+            text = "take the patch that was tried on a copy: with it the program runs to its end"
+            judge = f"{judge} --yes"
+            return NextStep(MigrationState.STOPPED, Text(text), stop["line"], said, patch, judge)
         return NextStep(MigrationState.STOPPED, stop["next"], stop["line"], said, file, judge)
     apart = figures.get("first_divergence") or NOTHING
     if apart:
@@ -227,13 +237,35 @@ def first_line(text: str) -> Text:
     return Text.of(text.strip().partition("\n")[0].strip())
 
 
-def document(at: Standing, step: NextStep) -> dict[str, Any]:
-    """The next step as plain data of at most `MOST_BYTES`: long texts are cut."""
-    for most in (CUT, 160, 100, 60, 30):
-        found = as_json(at, step, most)
-        if len(json.dumps(found, ensure_ascii=False, indent=2).encode()) < MOST_BYTES:
+def document(at: Standing, step: NextStep, most: int = MOST_BYTES) -> dict[str, Any]:
+    """The next step as plain data of at most `most` bytes: long texts are cut. What the steps found
+    and all that the deciding one says are in it where there is room."""
+    for length in (CUT, 160, 100, 60, 30):
+        found = as_json(at, step, length)
+        if measure(found) < most:
             break
+    more: list[tuple[str, Any]] = [("told", str(step.told))]
+    more.insert(0, ("found", {one["name"]: cut(one["summary"], CUT) for one in ended(at)}))
+    for name, value in more if most > MOST_BYTES else more[1:]:
+        room = most - measure(found | {name: value})
+        if room < 0 and isinstance(value, str):  # a character may take several bytes
+            value = cut(
+                value, max(0, (len(value.encode()) + room) * len(value) // len(value.encode()))
+            )
+        if value and measure(found | {name: value}) <= most:
+            found[name] = value
     return found
+
+
+def measure(found: Mapping[str, Any]) -> int:
+    """The bytes of a document as it is printed."""
+    return len(json.dumps(found, ensure_ascii=False, indent=2).encode())
+
+
+def ended(at: Standing) -> Iterator[Mapping[str, Any]]:
+    """The steps of the journey that found something."""
+    steps = at.journey.get("journey", ())
+    return (one for one in steps if one["status"] not in ("pending", "skipped"))
 
 
 def as_json(at: Standing, step: NextStep, most: int) -> dict[str, Any]:

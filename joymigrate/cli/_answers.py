@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MORE: Mapping[str, tuple[str, ...]] = {
     "coverage": ("sarif", "junit", "trace"),
     "advice": ("sarif",),
-    "journey": ("junit",),
+    "journey": ("junit", "next"),
 }
 COLOR = re.compile(r"\033\[[\d;]*m")  # which a file does not get
 OPTIONS = tuple(

@@ -108,7 +108,9 @@ def command(
         metavar="FILE",
         help="The page (default: .joymigrate/journey/report.html).",
     ),
-    format: str = typer.Option("text", "--format", help="text, json, md, junit or html."),
+    format: str = typer.Option(
+        "text", "--format", help="text, json, md, junit, html, or next: 4 kB of JSON for agents."
+    ),
     lang: str | None = LANG,
     quiet: bool = typer.Option(False, "-q", "--quiet"),
 ) -> int:
@@ -265,6 +267,8 @@ def render(journey: Journey, format: str) -> str:
     from joymigrate.journey.model import to_json
     from joymigrate.report import journey_html, journey_text
 
+    if format == "next":
+        return next_answer(journey.request.project)
     document = to_json(journey)
     if format == "json":
         return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
@@ -275,6 +279,18 @@ def render(journey: Journey, format: str) -> str:
     if format == "html":
         return journey_html.render(document, journey.folder, link=way(journey, Path.cwd()))
     return journey_text.text(document, color=use_color(sys.stdout))
+
+
+def next_answer(project: Path) -> str:
+    """The next step with what decides it: enough for an agent to act on."""
+    import json
+
+    from joymigrate.agent import next_step
+    from joymigrate.agent.migration_state import read_standing
+
+    at = read_standing(project)
+    found = next_step.document(at, next_step.decide(at, []), next_step.MOST_ANSWER)
+    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
 
 
 def way(journey: Journey, place: Path) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from joymigrate.agent.migration_state import Standing, read_standing
-from joymigrate.agent.next_step import MOST_BYTES, MigrationState, decide, document
+from joymigrate.agent.next_step import MOST_ANSWER, MOST_BYTES, MigrationState, decide, document
 from joymigrate.journey.entries import EntryCandidate
 from joymigrate.journey.model import Journey, JourneyRequest, StepOutcome, StepStatus, to_json
 from joymigrate.journey.resume import document as on_disk
@@ -179,6 +179,25 @@ def test_a_failed_comparison_says_which_stages_passed() -> None:
         done("verify", "fail", first_divergence=apart, stages=stages), status=StepStatus.STOPPED
     )
     assert decide(standing(failed), []).evidence == "failed: S5, passed: S1, module net.norm"
+
+
+def test_a_patch_that_cures_a_stop_is_the_next_step() -> None:
+    cured = done("rehearse", "fail", stop=STOP, patch="rounds/mend.patch")
+    step = decide(standing(replace(cured, status=StepStatus.STOPPED)), [])
+    assert step.judge.endswith(" --yes")
+    assert (step.place, step.file) == (STOP["line"], "rounds/mend.patch")
+
+
+def test_what_the_deciding_step_says_is_whole_where_there_is_room() -> None:
+    said = "tried on a copy: a.py:3 `x.cuda()` → `x.npu()`\n" * 99 + "the last line"
+    stopped = replace(done("rehearse", "fail", stop=STOP), status=StepStatus.STOPPED, help=said)
+    at = standing(stopped)
+    for most in (MOST_BYTES, MOST_ANSWER):
+        found = document(at, decide(at, []), most)
+        assert len(json.dumps(found, indent=2, ensure_ascii=False).encode()) <= most
+        assert said.startswith(found["told"].removesuffix("…"))
+        assert len(found["told"].encode()) > most / 4
+        assert ("found" in found) == (most > MOST_BYTES)
 
 
 def test_a_running_journey_is_waited_for() -> None:

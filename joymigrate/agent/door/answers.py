@@ -13,7 +13,7 @@ DROPPED = {"texts", "files", "digests", "edits", "end_line", "end_column", "sha2
 LISTS = {
     "scan": "findings", "rewrite": "edits", "coverage": "ops", "advice": "advice",
     "names": "names", "rule": "examples", "rules": "rules", "status": "steps",
-    "journey": "journey", "rehearsal": "refusals", "verdict": "records", "text": "lines",
+    "rehearsal": "refusals", "verdict": "records", "text": "lines",
     "server-runs": "runs",
 }  # fmt: skip
 # Worst first, by the words that documents use.
@@ -38,9 +38,12 @@ def size(found: Any) -> int:
 def shorten(document: Mapping[str, Any], cursor: int = 0, most: int = MOST_BYTES) -> dict[str, Any]:
     """The document in at most `most` bytes: its facts, then rows from `cursor`, the worst first.
 
-    `more` says how many rows are behind `cursor`; nothing is left out without a word.
+    `more` says how many rows are behind `cursor`; nothing is left out without a word. A next step
+    is short already.
     """
     noun = str(document.get("schema", "")).partition(".")[2].partition("/")[0]
+    if noun == "next" and size(document) <= most:
+        return dict(document)
     key = LISTS.get(noun, "")
     rows = document.get(key)
     rest = {k: v for k, v in document.items() if k != key or not isinstance(rows, list)}
@@ -77,16 +80,11 @@ def shorten(document: Mapping[str, Any], cursor: int = 0, most: int = MOST_BYTES
 
 def order(rows: Sequence[Any], noun: str) -> list[Any]:
     """Rows with the worst first; text and runs keep their order, the latest step of the ledger is
-    the first. Of a journey's steps those that decide are first: what stopped it, what nobody
-    decided, then the last that ended well."""
+    the first."""
     if noun == "status":
         return list(reversed(rows))
     if noun in ("text", "server-runs"):
         return list(rows)
-    if noun == "journey":
-        bad = [one for one in rows if rank(one) <= RANK["pending"]]
-        well = [one for one in reversed(rows) if rank(one) > RANK["pending"]]
-        return sorted(bad, key=rank) + sorted(well, key=lambda one: one.get("status") == "skipped")
     return sorted(rows, key=rank)
 
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,7 @@ class Runs:
             async with self.room:
                 if run.state == "waiting":
                     run.state, run.folder = "running", folder
-                    code = await execute(run, tool.words(asked), tool.document, folder, asked)
+                    code = await execute(run, tool, folder, asked)
                     run.document, run.failed = read(tool, code, folder)
         except (JoyError, OSError) as error:
             run.document, run.failed = describe(error), True
@@ -132,15 +132,13 @@ class Runs:
             await kill(run)
 
 
-async def execute(
-    run: CommandRun, words: Sequence[str], document: str, folder: Path, asked: Mapping[str, Any]
-) -> int:
+async def execute(run: CommandRun, tool: ToolSpec, folder: Path, asked: Mapping[str, Any]) -> int:
     """Start one of our commands without a shell, and wait for it."""
-    words = list(words)
-    if document != "text":
+    words = list(tool.words(asked))
+    if tool.document != "text":
         at = words.index("--") if "--" in words else len(words)
-        words[at:at] = ["--format", "json"]
-        if document == "file":
+        words[at:at] = ["--format", tool.form]
+        if tool.document == "file":
             words[at + 2 : at + 2] = ["-o", str(folder / "document.json")]
     with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
         run.process = start(

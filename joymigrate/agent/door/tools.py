@@ -54,6 +54,7 @@ class ToolSpec:
     required: tuple[str, ...]
     words: Words
     document: str = "file"  # file, stdout or text
+    form: str = "json"  # what --format asks for
     starts: bool = False  # a program of the project
     writes: bool = False  # files of the project
     destructive: bool = False
@@ -108,11 +109,11 @@ TOOLS = (
     ),
     ToolSpec(
         "migrate", "The whole journey of a program with every judge: scan, baseline, rewrite, "
-        "rehearse, verify. Goes on where it stood.",
+        "rehearse, verify. Goes on where it stood, and answers with the next step.",
         {"path": PATH, "command": COMMAND, "to": TO, "style": STYLE,
          "unsafe": {"type": "boolean", "description": "also edits that need review"},
          "yes": {"type": "boolean", "description": "take mends that cure a stop"}, "wait": WAIT},
-        ("path", "command"), migrate_words, "stdout", starts=True, writes=True,
+        ("path", "command"), migrate_words, "stdout", "next", starts=True, writes=True,
     ),
     ToolSpec(
         "scan", "What ties a project to its accelerator: sites, those for people first.",

@@ -121,6 +121,7 @@ def run(at: StepContext, *, mends: bool = True) -> StepOutcome:
         "checked_by": found["checked_by"],
         "package": found["package"],
         "stop": stop.document() if stop else None,
+        "patch": cure.patch,
         **ran,
     }
     evidence = [coverage.TRACE] if ran["recorded"] else []
@@ -152,6 +153,7 @@ class Cure:
     told: tuple[Text, ...] = ()
     step: str | None = None
     made: tuple[str, ...] = ()
+    patch: str = ""  # that lets the program run to its end, and was not taken
 
 
 def try_cure(at: StepContext, stop: Stop) -> Cure:
@@ -171,7 +173,8 @@ def try_cure(at: StepContext, stop: Stop) -> Cure:
     if tree is None and stop.whose is FrameOwner.REWRITE and not at.request.in_memory:
         net = translate_while_running(at)
         return Cure((*told, *net.told), step, net.made)
-    return Cure(tuple(told), step)
+    cured = tree is not None and rounds[-1].after is None
+    return Cure(tuple(told), step, patch=place if cured else "")
 
 
 def translate_while_running(at: StepContext) -> Cure:
