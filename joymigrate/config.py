@@ -67,7 +67,7 @@ class Config:
         return source.parent if source.suffix == ".toml" else Path()
 
 
-def journey_style(settings: Config) -> str:
+def choose_journey_style(settings: Config) -> str:
     """The style of a journey, and of an agent's tools: the one that was named, else `agnostic`, as
     the original has to run on as it did."""
     chosen: str = settings["style"]

@@ -245,7 +245,7 @@ def document(at: Standing, step: NextStep, most: int = MOST_BYTES) -> dict[str, 
         if measure(found) < most:
             break
     more: list[tuple[str, Any]] = [("told", str(step.told))]
-    more.insert(0, ("found", {one["name"]: cut(one["summary"], CUT) for one in ended(at)}))
+    more.insert(0, ("found", {one["name"]: cut(one["summary"], CUT) for one in list_ended(at)}))
     for name, value in more if most > MOST_BYTES else more[1:]:
         room = most - measure(found | {name: value})
         if room < 0 and isinstance(value, str):  # a character may take several bytes
@@ -262,7 +262,7 @@ def measure(found: Mapping[str, Any]) -> int:
     return len(json.dumps(found, ensure_ascii=False, indent=2).encode())
 
 
-def ended(at: Standing) -> Iterator[Mapping[str, Any]]:
+def list_ended(at: Standing) -> Iterator[Mapping[str, Any]]:
     """The steps of the journey that found something."""
     steps = at.journey.get("journey", ())
     return (one for one in steps if one["status"] not in ("pending", "skipped"))

@@ -131,7 +131,7 @@ def command(
             help=f"on a machine with a GPU: {RECORD}",
         )
     settings = config.load(path, {"style": style})
-    chosen = config.journey_style(settings)
+    chosen = config.choose_journey_style(settings)
     one_of(chosen, ("agnostic", "accelerator", "direct"), "--style")
     gates = read_gates(settings["gates"], settings.sources["gates"])
     chip = chips.target(to or settings["to"])
@@ -268,7 +268,7 @@ def render(journey: Journey, format: str) -> str:
     from joymigrate.report import journey_html, journey_text
 
     if format == "next":
-        return next_answer(journey.request.project)
+        return render_next(journey.request.project)
     document = to_json(journey)
     if format == "json":
         return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
@@ -281,7 +281,7 @@ def render(journey: Journey, format: str) -> str:
     return journey_text.text(document, color=use_color(sys.stdout))
 
 
-def next_answer(project: Path) -> str:
+def render_next(project: Path) -> str:
     """The next step with what decides it: enough for an agent to act on."""
     import json
 

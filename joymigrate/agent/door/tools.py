@@ -70,10 +70,10 @@ def option(asked: Mapping[str, Any], key: str, name: str = "") -> list[str]:
     return [] if value is None or value is False else [f"--{name or key}", str(value)]
 
 
-def form(asked: Mapping[str, Any]) -> list[str]:
+def name_form(asked: Mapping[str, Any]) -> list[str]:
     """The chip and the style of a call."""
     settings = config.load(Path(asked["folder"]), {"style": asked.get("style")})
-    return [*option(asked, "to"), "--style", config.journey_style(settings)]
+    return [*option(asked, "to"), "--style", config.choose_journey_style(settings)]
 
 
 def flag(asked: Mapping[str, Any], key: str) -> list[str]:
@@ -83,7 +83,7 @@ def flag(asked: Mapping[str, Any], key: str) -> list[str]:
 
 def rewrite_words(asked: Mapping[str, Any]) -> list[str]:
     """The rewrite: written with `apply`, else only shown."""
-    words = ["rewrite", asked["path"], *form(asked)]
+    words = ["rewrite", asked["path"], *name_form(asked)]
     words += flag(asked, "unsafe")
     return [*words, "-q", *([] if asked.get("apply") else ["--diff"])]
 
@@ -98,7 +98,7 @@ def verify_words(asked: Mapping[str, Any]) -> list[str]:
 
 def migrate_words(asked: Mapping[str, Any]) -> list[str]:
     """The whole journey of one program."""
-    words = ["migrate", asked["path"], *form(asked), "-q"]
+    words = ["migrate", asked["path"], *name_form(asked), "-q"]
     return [*words, *flag(asked, "unsafe"), *flag(asked, "yes"), "--", *asked["command"]]
 
 
@@ -118,13 +118,13 @@ TOOLS = (
     ToolSpec(
         "scan", "What ties a project to its accelerator: sites, those for people first.",
         {"path": PATH, "to": TO, "style": STYLE}, ("path",),
-        lambda a: ["scan", a["path"], "--exit-zero", *form(a)],
+        lambda a: ["scan", a["path"], "--exit-zero", *name_form(a)],
     ),
     ToolSpec(
         "why", "Why a line was edited or left: the chain of facts.",
         {"path": PATH, "line": {"type": "integer", "minimum": 1}, "to": TO, "style": STYLE},
         ("path", "line"),
-        lambda a: ["scan", a["folder"], "--why", f"{a['path']}:{a['line']}", *form(a)],
+        lambda a: ["scan", a["folder"], "--why", f"{a['path']}:{a['line']}", *name_form(a)],
         "text",
     ),
     ToolSpec(
