@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
@@ -93,15 +93,14 @@ class Adapters:
         return f"adapter {number}".encode() if number else b""
 
 
+@dataclass(slots=True, eq=False)
 class Adapted:
     """A linear layer, and what adapters add to it."""
 
-    kind = "adapted"
-
-    def __init__(
-        self, base: Linear, pairs: Mapping[int, AdapterPair], selection: Selection
-    ) -> None:
-        self.base, self.pairs, self.selection = base, pairs, selection
+    kind: ClassVar[str] = "adapted"
+    base: Linear
+    pairs: Mapping[int, AdapterPair]
+    selection: Selection
 
     def __call__(self, x: Tensor) -> Tensor:
         return add(self.base(x), x, self.pairs, self.selection)

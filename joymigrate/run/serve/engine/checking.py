@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Any, Protocol
 
 from joymigrate.errors import JoyError
@@ -28,12 +28,7 @@ def check(engine: EngineLimits, request: Request) -> None:
     count = len(request.prompt)
     if not count:
         raise JoyError("the prompt is empty: it has no token", where="prompt")
-    outside = next((t for t in request.prompt if not 0 <= t < engine.model.vocabulary), None)
-    if outside is not None:
-        raise JoyError(
-            f"token {outside} is outside the vocabulary of {engine.model.vocabulary}",
-            where="prompt",
-        )
+    check_tokens(engine, request.prompt, "prompt")
     if count + (1 if request.sampling.max_tokens != 0 else 0) > engine.max_model_len:
         raise JoyError(
             f"the prompt has {count} tokens, the model takes {engine.max_model_len} with the "
@@ -56,25 +51,24 @@ def check(engine: EngineLimits, request: Request) -> None:
     for resume in request.resume:
         if resume is not None:
             check_resume(engine, request, resume)
-    for token in (*request.sampling.logit_bias, *request.sampling.stop_token_ids):
-        if not 0 <= token < engine.model.vocabulary:
-            raise JoyError(
-                f"token {token} is outside the vocabulary of {engine.model.vocabulary}",
-                where="logit_bias",
-            )
+    sampling = request.sampling
+    check_tokens(engine, (*sampling.logit_bias, *sampling.stop_token_ids), "logit_bias")
     full = len(engine.scheduler.waiting) >= engine.options.max_waiting
     if full and request.pooling is None:  # the vectors of one request's texts wait together
         raise JoyError(f"{engine.options.max_waiting} requests wait already", where="queue")
 
 
+def check_tokens(engine: EngineLimits, ids: Iterable[int], where: str) -> None:
+    """Raise `JoyError` for a token that the model does not know."""
+    size = engine.model.vocabulary
+    outside = next((token for token in ids if not 0 <= token < size), None)
+    if outside is not None:
+        raise JoyError(f"token {outside} is outside the vocabulary of {size}", where=where)
+
+
 def check_resume(engine: EngineLimits, request: Request, resume: Resume) -> None:
     """Raise `JoyError` for tokens that no engine has made for this request."""
-    outside = next((t for t in resume.ids if not 0 <= t < engine.model.vocabulary), None)
-    if outside is not None:
-        raise JoyError(
-            f"token {outside} is outside the vocabulary of {engine.model.vocabulary}",
-            where="resume",
-        )
+    check_tokens(engine, resume.ids, "resume")
     most = request.sampling.max_tokens
     if most is not None and len(resume.ids) > most:
         raise JoyError("a text of at most max_tokens is resumed", where="resume")

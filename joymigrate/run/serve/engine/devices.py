@@ -9,6 +9,7 @@ import torch
 
 from joymigrate.device import CPU, Device, open_device
 from joymigrate.errors import JoyError
+from joymigrate.run.serve.engine.memory import named_dtype
 
 CPU_SHARE = 0.3  # of the free memory, for keys and values
 CPU_MOST = 4 << 30
@@ -41,14 +42,7 @@ def card_of(device: Device, name: str) -> torch.device:
 def dtype_of(wanted: str, raw: dict[str, Any], device: Device) -> torch.dtype:
     """The dtype to compute in; `auto` is the model's own (float32 where it does not say)."""
     if wanted == "auto":
-        text = raw.get("text_config") or {}
-        wanted = str(
-            raw.get("dtype")
-            or raw.get("torch_dtype")
-            or text.get("dtype")
-            or text.get("torch_dtype")
-            or "float32"
-        )
+        wanted = named_dtype(raw)
         if wanted == "float16" and device.is_cpu:
             wanted = "bfloat16"  # float16 products are emulated on most CPUs
     found = getattr(torch, wanted.removeprefix("torch."), None)

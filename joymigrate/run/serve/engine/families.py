@@ -19,7 +19,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.serve.engine.models.spec import families as decoder_families
-from joymigrate.run.serve.engine.probe import WINDOWS, continue_text, probe, texts
+from joymigrate.run.serve.engine.probe import WINDOWS, continue_text, first_difference, probe, texts
 from joymigrate.run.serve.engine.tiny_models import document, fitting, tiny
 
 LENGTHS = (30, 7, 1, 17)
@@ -131,11 +131,8 @@ def compare(name: str, folder: Path, model: Any) -> EngineFamily:
     want = [continue_text(model, ids, COUNT) for ids in asked]
     got = texts(engine, asked, COUNT)
     seen = len({token for ids in want for token in ids})
-    for ids, right, wrong in zip(asked, want, got, strict=True):
-        if right != wrong:
-            reason = f"after {len(ids)} tokens: {wrong} instead of {right}"
-            return EngineFamily(name, "fail", engine.model.path, reason, seen)
-    return EngineFamily(name, "pass", engine.model.path, "", seen)
+    wrong = first_difference(asked, want, got)
+    return EngineFamily(name, "fail" if wrong else "pass", engine.model.path, wrong, seen)
 
 
 def main() -> None:

@@ -8,7 +8,8 @@ they differ or are missing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -19,14 +20,13 @@ from joymigrate.run.serve.engine.weights import Weights
 Linear = Callable[[Tensor], Tensor]
 
 
+@dataclass(slots=True, eq=False)
 class PlainLinear:
     """y = x·Wᵀ + b."""
 
-    kind = "plain"
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.weight = weight
-        self.bias = bias
+    kind: ClassVar[str] = "plain"
+    weight: Tensor
+    bias: Tensor | None
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
@@ -108,24 +108,16 @@ def agrees(made: Linear, weight: Tensor, bias: Tensor | None) -> bool:
     return True
 
 
+@dataclass(slots=True)
 class LinearMaker:
     """Makes linears from a folder's weights, for one dtype, device and share of the heads."""
 
-    def __init__(
-        self,
-        weights: Weights,
-        dtype: torch.dtype,
-        device: torch.device,
-        *,
-        prepack: bool = True,
-        reader: QuantisedSource | None = None,
-    ) -> None:
-        self.weights = weights
-        self.dtype = dtype
-        self.device = device
-        self.prepack = prepack
-        self.reader = reader
-        self.kinds: set[str] = set()
+    weights: Weights
+    dtype: torch.dtype
+    device: torch.device
+    prepack: bool = True
+    reader: QuantisedSource | None = None
+    kinds: set[str] = field(default_factory=set)
 
     def __call__(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from joymigrate.run.serve.engine.preflight import (
     StartRequest,
     told_by,
 )
-from joymigrate.run.train.formats.tensors import read_index
+from joymigrate.run.train.formats.tensors import read_header, read_index
 
 if TYPE_CHECKING:
     from joymigrate.chips import Chip
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 MIB, GIB = 2**20, 2**30
 USABLE = 0.9  # share of a card that the engine may fill
 RUNTIME_BYTES = 800 * MIB  # torch, its workspaces, activations of one step
-WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1,
-          "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1}  # fmt: skip
 FLOATS = ("F64", "F32", "F16", "BF16")
 BYTES_OF = {"float32": 4, "float16": 2, "bfloat16": 2}
 STATES_HELD = 3  # of each text: before a step, behind it, and one in the prefix cache
@@ -135,21 +132,29 @@ def size(count: int) -> str:
     return f"{count / MIB:.1f} MiB" if count >= MIB else f"{count / 1024:.1f} KiB"
 
 
+def named_dtype(config: Mapping[str, Any]) -> str:
+    """The data type that a configuration, or its part for text, names; else float32."""
+    tables = (config, config.get("text_config") or {})
+    names = (table.get(key) for table in tables for key in ("dtype", "torch_dtype"))
+    return str(next(filter(None, names), "float32"))
+
+
 def dtype_of(config: Mapping[str, Any]) -> str:
     """The data type that the configuration names."""
-    text = config.get("text_config") or {}
-    named = config.get("dtype") or config.get("torch_dtype") or text.get("dtype")
-    return str(named) if str(named) in BYTES_OF else "float32"
+    named = named_dtype(config)
+    return named if named in BYTES_OF else "float32"
 
 
 def weight_bytes(folder: Path, dtype: str) -> int:
     """Bytes of the weights in memory: floating ones in `dtype`, others as they are on disk."""
     total = 0
     for path in weight_files(folder):
-        for entry in header(path).values():
-            kind = str(entry["dtype"])
-            width = BYTES_OF[dtype] if kind in FLOATS else WIDTHS.get(kind, 1)
-            total += math.prod(entry["shape"]) * width
+        table = read_header(path)[0]
+        table.pop("__metadata__", None)
+        for entry in table.values():
+            first, last = entry["data_offsets"]
+            floating = entry["dtype"] in FLOATS
+            total += math.prod(entry["shape"]) * BYTES_OF[dtype] if floating else last - first
     return total
 
 
@@ -165,23 +170,6 @@ def weight_files(folder: Path) -> list[Path]:
             help="load the model with transformers and save_pretrained() it",
         )  # fmt: skip
     return files
-
-
-def header(path: Path) -> dict[str, Any]:
-    """The table at the beginning of a safetensors file (its length, then JSON)."""
-    try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if length > path.stat().st_size:
-                raise ValueError("its header is longer than the file")
-            found = json.loads(file.read(length))
-    except (OSError, ValueError) as error:
-        raise JoyError(f"{path.name} is no safetensors file: {error}", where=str(path)) from None
-    found.pop("__metadata__", None)
-    ends = [entry["data_offsets"][1] for entry in found.values()]
-    if 8 + length + max(ends, default=0) > path.stat().st_size:
-        raise JoyError(f"{path.name} is cut off", where=str(path), help="download or copy it again")
-    return dict(found)
 
 
 def kv_bytes(config: Mapping[str, Any], dtype: str) -> int:

@@ -278,16 +278,20 @@ def compare(
         except JoyError as error:
             return f"a shrunk copy is refused: {error.what}"
         for attempt in range(times):
-            got = texts(engine, asked, COUNT, attempt)
-            for ids, right, wrong in zip(asked, want, got, strict=True):
-                if right != wrong:
-                    place = next(i for i in range(COUNT) if right[i : i + 1] != wrong[i : i + 1])
-                    shown = ", ".join(f"{key} {value}" for key, value in way.items())
-                    return (
-                        f"token {place + 1} after {len(ids)} is {wrong[place : place + 1]} instead "
-                        f"of {right[place : place + 1]} in a shrunk copy ({shown}, "
-                        f"{'prefix cached' if attempt else 'first time'})"
-                    )
+            if wrong := first_difference(asked, want, texts(engine, asked, COUNT, attempt)):
+                shown = ", ".join(f"{key} {value}" for key, value in way.items())
+                turn = "prefix cached" if attempt else "first time"
+                return f"{wrong} in a shrunk copy ({shown}, {turn})"
+    return ""
+
+
+def first_difference(asked: list[list[int]], want: list[list[int]], got: list[list[int]]) -> str:
+    """The first token that is not the wanted one, in words; empty where all are."""
+    for ids, right, wrong in zip(asked, want, got, strict=True):
+        for place in range(max(len(right), len(wrong))):
+            one, other = wrong[place : place + 1], right[place : place + 1]
+            if one != other:
+                return f"token {place + 1} after {len(ids)} is {one} instead of {other}"
     return ""
 
 

@@ -79,8 +79,9 @@ class One:
 
     def linear(self, dtype: torch.dtype, device: torch.device) -> Linear:
         """The layer that computes in `dtype`."""
-        form = Eight if isinstance(self.stored, Int8Linear) else Four
-        return form(weight_of(self.stored).placed(lambda tensor: tensor.to(device)))
+        eight = isinstance(self.stored, Int8Linear)
+        kind = ("w8a8", "quant_matmul") if eight else ("w4a16", "int4_matmul")
+        return KernelLinear(*kind, weight_of(self.stored).placed(lambda tensor: tensor.to(device)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,27 +124,12 @@ class LinearRow:
         return StackedLinears(linears, order)
 
 
-class Eight:
-    """W8A8."""
+class KernelLinear:
+    """A quantised linear as the kernel of its format computes it."""
 
-    kind = "w8a8"
-
-    def __init__(self, weight: Any) -> None:
-        self.weight = weight
-        self.multiply = kernels.op("quant_matmul")
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return self.multiply(x, self.weight)  # type: ignore[no-any-return]
-
-
-class Four:
-    """W4A16."""
-
-    kind = "w4a16"
-
-    def __init__(self, weight: Any) -> None:
-        self.weight = weight
-        self.multiply = kernels.op("int4_matmul")
+    def __init__(self, kind: str, operator: str, weight: Any) -> None:
+        self.kind, self.weight = kind, weight
+        self.multiply = kernels.op(operator)
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.multiply(x, self.weight)  # type: ignore[no-any-return]

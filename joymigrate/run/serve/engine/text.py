@@ -108,7 +108,7 @@ def first_of(text: str, stop: Sequence[str]) -> tuple[int, str] | None:
 
 
 def longest_start(text: str, stop: Sequence[str]) -> int:
-    """Length of the longest end of `text` that begins a stop string."""
+    """Length of the longest end of `text` that begins one of the strings `stop`."""
     most = min(len(text), max(len(word) for word in stop) - 1)
     for length in range(most, 0, -1):
         end = text[-length:]

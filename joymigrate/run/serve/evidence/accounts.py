@@ -68,7 +68,7 @@ def points_elsewhere(theirs: AnswerFigures, ours: AnswerFigures) -> bool | None:
     )
 
 
-def cosine(one: Sequence[float], two: Sequence[float]) -> float:
-    """Cosine of the angle between two vectors of one size; NaN where one has no direction."""
+def cosine(one: Sequence[float], two: Sequence[float], none: float = math.nan) -> float:
+    """Cosine of the angle between two vectors of one size; `none` where one has no direction."""
     lengths = math.hypot(*one) * math.hypot(*two)
-    return sum(map(mul, one, two)) / lengths if lengths else math.nan
+    return math.fsum(map(mul, one, two)) / lengths if lengths else none

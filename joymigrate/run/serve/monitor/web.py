@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import signal
 from collections.abc import Callable
 
 from aiohttp import web
 
-from joymigrate.errors import JoyError
 from joymigrate.run.serve.monitor.service import Monitor
+from joymigrate.run.serve.web import address
+from joymigrate.run.serve.web.signals import until_ended
 
 
 async def dashboard(monitor: Monitor, request: web.BaseRequest) -> web.Response:
@@ -49,22 +48,16 @@ async def serve(
             return await data(monitor, request)
         return web.Response(status=404, text="nothing is here\n")
 
+    taken = address.take(host, port)
     runner = web.ServerRunner(web.Server(answer, access_log=None))
     await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port).start()
-    except OSError as error:
-        raise JoyError(
-            f"cannot listen on {host}:{port}: {error.strerror}", help="choose another --port"
-        ) from None
-    ended = asyncio.Event()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(NotImplementedError):
-            asyncio.get_running_loop().add_signal_handler(name, ended.set)
+    for bound in taken:
+        await web.SockSite(runner, bound).start()
     talk(f"dashboard on http://{host}:{runner.addresses[0][1]}/dashboard")
     looking = asyncio.create_task(monitor.run())
     try:
-        await ended.wait()
+        async with until_ended() as (ended, _):
+            await ended.wait()
     finally:
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)

@@ -18,13 +18,12 @@ import numpy as np
 
 from joymigrate.errors import JoyError
 from joymigrate.extras import need
+from joymigrate.run.train.formats.tensors import read_header
 
 Ids = np.ndarray[Any, np.dtype[np.int64]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 # Element sizes by torch's serialised type numbers (torch/_export/serde/schema.py, ScalarType).
 SERIALISED = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 2, 7: 4, 8: 8, 12: 1, 13: 2}
-SAFETENSORS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1,
-               "U8": 1}  # fmt: skip
 WEIGHTS = "data/weights/model_weights_config.json"
 SUFFIXES = ("{}", "{}.weight", "tables.{}", "tables.{}.weight")
 LOCAL_HEADER = 30  # bytes of a zip entry's header before its name
@@ -75,17 +74,12 @@ def start_of(path: Path, entry: zipfile.ZipInfo) -> int:
 
 def of_safetensors(path: Path) -> dict[str, Bytes]:
     """The matrices of a safetensors file."""
-    with path.open("rb") as file:
-        (size,) = struct.unpack("<Q", file.read(8))
-        if not 0 < size < 2**30:
-            raise ValueError("no safetensors header")
-        header = json.loads(file.read(size))
+    header, base = read_header(path)
     found = {}
     for name, row in header.items():
-        if name == "__metadata__" or len(row["shape"]) < 2:
-            continue
-        width = SAFETENSORS[row["dtype"]] * math.prod(row["shape"][1:])
-        found[name] = map_rows(path, 8 + size + row["data_offsets"][0], row["shape"][0], width)
+        if name != "__metadata__" and len(row["shape"]) > 1:
+            rows, (first, last) = row["shape"][0], row["data_offsets"]
+            found[name] = map_rows(path, base + first, rows, (last - first) // max(1, rows))
     return found
 
 

@@ -111,6 +111,23 @@ def read_index(folder: Path, index: Path) -> dict[str, Path]:
     return found
 
 
+def read_header(path: Path) -> tuple[dict[str, Any], int]:
+    """The table at the beginning of a safetensors file (its length, then JSON), `__metadata__`
+    included, and where the tensors' bytes begin. Raises `JoyError`, also for a file cut off."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if length > path.stat().st_size:
+                raise ValueError("its header is longer than the file")
+            found = json.loads(file.read(length))
+        ends = [row["data_offsets"][1] for name, row in found.items() if name != "__metadata__"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise JoyError(f"{path.name} is no safetensors file: {error}", where=str(path)) from None
+    if 8 + length + max(ends, default=0) > path.stat().st_size:
+        raise JoyError(f"{path.name} is cut off", where=str(path), help="download or copy it again")
+    return found, 8 + length
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object. Raises `JoyError` for anything else."""
     try:

@@ -18,6 +18,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from joymigrate.run.train.formats.tensors import read_header
+
 ALIGN = 8  # bytes: where the tensors begin
 KINDS = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
@@ -65,13 +67,9 @@ def numpy_type(kind: torch.dtype) -> np.dtype[Any]:
 
 def open_mapped(path: Path) -> tuple[dict[str, str], dict[str, MappedTensor]]:
     """A file's metadata, and its tensors as they lie."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
+    header, base = read_header(path)
     about = header.pop("__metadata__", {})
-    return about, {
-        name: MappedTensor(path, entry, 8 + length, "r") for name, entry in header.items()
-    }
+    return about, {name: MappedTensor(path, entry, base, "r") for name, entry in header.items()}
 
 
 def make_mapped(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -123,6 +123,15 @@ def encode(
         return service.words.encode(prompt, special=special)
     service.words.check(prompt, field)
     return prompt
+
+
+def check_lengths(service: EngineService, ids: Sequence[Sequence[int]], field: str) -> None:
+    """Refuse texts to embed or to compare that the model cannot take."""
+    longest = service.info.max_model_len
+    for one in ids:
+        if not 0 < len(one) <= longest:
+            raise HttpRefusal(400, f"a text has 1 to {longest} tokens, this one {len(one)}",
+                              code="context_length_exceeded", param=field)  # fmt: skip
 
 
 async def answer(service: EngineService, ask: Ask) -> Reply:

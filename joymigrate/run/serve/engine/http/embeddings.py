@@ -6,7 +6,7 @@ import base64
 from typing import Any
 
 from joymigrate.run.serve.engine.http import slow_reads
-from joymigrate.run.serve.engine.http.completions import encode, prompts
+from joymigrate.run.serve.engine.http.completions import check_lengths, encode, prompts
 from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.http.service import EngineService
 from joymigrate.run.serve.web.errors import HttpRefusal
@@ -33,14 +33,7 @@ async def answer(service: EngineService, ask: Ask) -> Reply:
     ids = await slow_reads.read(
         ask, lambda: [encode(service, prompt, True, "input") for prompt in given]
     )
-    for one in ids:
-        if not one or len(one) > service.info.max_model_len:
-            raise HttpRefusal(
-                400,
-                f"an input has 1 to {service.info.max_model_len} tokens, this one {len(one)}",
-                code="context_length_exceeded",
-                param="input",
-            )
+    check_lengths(service, ids, "input")
     vectors: list[list[float]] = await embed(ids, service.adapter(model))
     if size is not None and vectors and size > len(vectors[0]):
         raise HttpRefusal(400, f"dimensions is at most {len(vectors[0])}", param="dimensions")

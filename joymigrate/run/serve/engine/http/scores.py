@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from joymigrate.run.serve.engine.http import slow_reads
-from joymigrate.run.serve.engine.http.completions import MAX_PROMPTS
+from joymigrate.run.serve.engine.http.completions import MAX_PROMPTS, check_lengths
 from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.http.service import EngineService
+from joymigrate.run.serve.evidence.accounts import cosine
 from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.messages import Ask, Reply, data
 
@@ -111,16 +112,16 @@ async def score_pairs(
     adapter = service.adapter(pairs.model)
     if pooling.head is not None:
         ids = await slow_reads.read(ask, lambda: together(service, pairs))
-        check(service, ids)
+        check_lengths(service, ids, "model")
         raw = [row[0] for row in await service.engine.embeddings(ids, adapter)]
         found = [logistic(x) for x in raw] if pooling.squeezed and pairs.squeezed else raw
     else:
         every = list(dict.fromkeys((*pairs.left, *pairs.right)))
         ids = await slow_reads.read(ask, lambda: [service.words.encode(text) for text in every])
-        check(service, ids)
+        check_lengths(service, ids, "model")
         vectors = dict(zip(every, await service.engine.embeddings(ids, adapter), strict=True))
         sides = zip(pairs.left, pairs.right, strict=True)
-        found = [cosine(vectors[one], vectors[other]) for one, other in sides]
+        found = [cosine(vectors[one], vectors[other], 0.0) for one, other in sides]
     used = sum(len(one) for one in ids)
     ask.notes.update(model=pairs.model, prompt_tokens=used)
     service.meters.prompt.add(used)
@@ -136,22 +137,6 @@ def together(service: EngineService, pairs: ScorePairs) -> list[list[int]]:
     return [list(hf(one, text_pair=other)["input_ids"]) for one, other in sides]
 
 
-def check(service: EngineService, ids: list[list[int]]) -> None:
-    """Refuse texts that the model cannot take."""
-    longest = service.info.max_model_len
-    for one in ids:
-        if not 0 < len(one) <= longest:
-            raise HttpRefusal(400, f"a text has 1 to {longest} tokens, this one {len(one)}",
-                              code="context_length_exceeded", param="model")  # fmt: skip
-
-
 def logistic(x: float) -> float:
     """1 / (1 + e⁻ˣ), for any x."""
     return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
-
-
-def cosine(one: list[float], other: list[float]) -> float:
-    """The cosine of the angle between two vectors."""
-    product = math.fsum(a * b for a, b in zip(one, other, strict=True))
-    lengths = math.hypot(*one) * math.hypot(*other)
-    return product / lengths if lengths else 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from joymigrate.run.serve.engine.http.tools import overlap
+from joymigrate.run.serve.engine.text import longest_start
 
 # Marks around reasoning, as templates teach them: Qwen3, DeepSeek and GLM; Magistral; Seed.
 MARKS = (
@@ -43,7 +43,7 @@ class ThoughtReader:
             self.tokens += tokens
             thoughts, mark, rest = self.held.partition(self.end)
             if not mark:
-                safe = len(thoughts) - (0 if last else overlap(thoughts, self.end))
+                safe = len(thoughts) - (0 if last else longest_start(thoughts, (self.end,)))
                 self.held = thoughts[safe:]
                 return thoughts[:safe], ""
             self.place, self.held = ENDED, rest

@@ -17,6 +17,7 @@ import orjson
 from joymigrate.run.serve.engine.http.call_pieces import CallPiece, CallPieces
 from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.http.guide import GrammarState, Guides
+from joymigrate.run.serve.engine.text import longest_start
 from joymigrate.run.serve.web.errors import HttpRefusal
 
 MAX_TOOLS = 128
@@ -238,8 +239,9 @@ class CallReader:
         pieces: list[Piece] = []
         while True:
             if not self.inside:
-                place = self.held.find(form.begin)
-                safe = len(self.held) - overlap(self.held, form.begin) if place < 0 else place
+                place = safe = self.held.find(form.begin)
+                if place < 0:
+                    safe = len(self.held) - longest_start(self.held, (form.begin,))
                 pieces += [self.held[:safe]] if safe else []
                 self.held = self.held[safe:]
                 if place < 0:
@@ -315,11 +317,3 @@ def by_name(text: str) -> Any:
         return {"name": match.group(1), "arguments": orjson.loads(match.group(2))}
     except orjson.JSONDecodeError:
         return None
-
-
-def overlap(text: str, mark: str) -> int:
-    """How many characters at the end of `text` may be the beginning of `mark`."""
-    for length in range(min(len(mark) - 1, len(text)), 0, -1):
-        if text.endswith(mark[:length]):
-            return length
-    return 0
