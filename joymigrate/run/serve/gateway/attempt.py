@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from joymigrate.run.serve.evidence.events import Served
@@ -19,45 +20,29 @@ Details = Callable[[], dict[str, Any]]
 Report = Callable[[Served, Details], None]
 
 
+@dataclass(slots=True, eq=False)
 class UpstreamAttempt:
     """Holds a connection of an upstream; ends exactly once, with what the backend did.
 
     An attempt that ended neither well nor badly (the client went away, back-pressure) is no
-    evidence about the backend.
+    evidence about the backend. Times are seconds on the process's clock.
     """
 
-    __slots__ = (
-        "answer",
-        "call",
-        "ended",
-        "ended_at",
-        "first",
-        "instance",
-        "meters",
-        "report",
-        "started",
-        "tokens",
-        "trace",
-        "upstream",
-    )
+    call: GatewayCall
+    upstream: Upstream
+    instance: Instance
+    meters: UpstreamMeters
+    report: Report
+    answer: HttpAnswer | None = None
+    trace: RequestSpan | None = None
+    first: float | None = None  # when the first byte came
+    started: float = field(default_factory=time.perf_counter)
+    ended: bool = False
+    tokens: int = 0
+    ended_at: float = 0.0
 
-    def __init__(
-        self,
-        call: GatewayCall,
-        upstream: Upstream,
-        instance: Instance,
-        meters: UpstreamMeters,
-        report: Report,
-    ) -> None:
-        self.call, self.upstream, self.instance = call, upstream, instance
-        self.meters, self.report = meters, report
-        self.answer: HttpAnswer | None = None
-        self.trace: RequestSpan | None = None
-        self.first: float | None = None  # when the first byte came
-        self.started = time.perf_counter()
-        self.ended = False
-        self.tokens, self.ended_at = 0, 0.0
-        instance.inflight += 1
+    def __post_init__(self) -> None:
+        self.instance.inflight += 1
 
     async def open(self, path: str | None = None, body: bytes | None = None) -> HttpAnswer:
         """Send the client's request, or another `body` to another `path`; raises `Broken`."""

@@ -23,23 +23,12 @@ from joymigrate.run.serve.evidence.failures import (
 from joymigrate.run.serve.gateway.pulse import TIMEOUTS, Pulse
 from joymigrate.run.serve.gateway.settings import GatewayLimits, UpstreamSettings
 
+# Of one connection, or for the gateway alone; answers must be readable to be judged.
 HOP_BY_HOP = frozenset(
-    (
-        "connection",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "te",
-        "trailer",
-        "trailers",
-        "transfer-encoding",
-        "upgrade",
-        "host",
-        "content-length",
-        "accept-encoding",  # answers must be readable to be judged
-        "expect",
-    )
-)
+    ("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer",
+     "trailers", "transfer-encoding", "upgrade", "host", "content-length", "accept-encoding",
+     "expect")
+)  # fmt: skip
 ENGINE = "X-Joymigrate-Engine"  # a header of joymigrate's engine
 READ_BYTES = 2**18
 ADDRESSES = 1024

@@ -1,4 +1,4 @@
-"""Chat templates: messages → the prompt's text, in jinja2's immutable sandbox.
+"""Chat templates: messages → the prompt's text, by transformers in jinja2's immutable sandbox.
 
 A template comes with the model and is not trusted: it can neither reach attributes that begin with
 an underscore nor change what it is given.
@@ -18,17 +18,12 @@ from joymigrate.run.serve.web.errors import HttpRefusal
 MARKER = "\ue000continue\ue001"  # stands behind the text of a message that is to be continued
 
 
-class Complaint(Exception):
-    """What a template says against the messages (`raise_exception`)."""
-
-
 @dataclass(slots=True)
 class Templates:
     """A model's templates by name; `tokens` are the special tokens that templates print."""
 
     sources: Mapping[str, str]
     tokens: Mapping[str, str] = field(default_factory=dict)
-    compiled: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, folder: Path, override: Path | None = None) -> Templates:
@@ -46,9 +41,36 @@ class Templates:
         else:
             sources = {"default": str(named)} if named else {}
         made = cls(sources, special_tokens(folder, config))
-        if sources:
-            made.template("default" if "default" in sources else next(iter(sources)))
+        if source := made.source():
+            made.check(source)
         return made
+
+    def check(self, source: str) -> None:
+        """Raise `JoyError` for a text that is no template."""
+        import jinja2
+
+        try:
+            self.write(source, [])
+        except jinja2.TemplateSyntaxError as error:
+            raise JoyError(
+                f"the chat template is not valid: {error.message} (line {error.lineno})",
+                help="give another one with --chat-template FILE",
+            ) from None
+        except Exception:  # it needs messages, or asks for values that come with a request
+            return
+
+    def write(self, source: str, messages: list[dict[str, Any]], **values: Any) -> str:
+        """A template's text, by transformers' own sandbox. Raises what that raises."""
+        from joymigrate.chips import hide_driverless
+
+        hide_driverless()
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        texts, _ = render_jinja_template(
+            [messages], chat_template=source, continue_final_message=False,
+            return_assistant_tokens_mask=False, **values,
+        )  # fmt: skip
+        return str(texts[0])
 
     def source(self, *, tools: bool = False) -> str:
         """The template that such a request uses, empty where there is none."""
@@ -65,6 +87,8 @@ class Templates:
         variables: Mapping[str, Any] | None = None,
     ) -> str:
         """The prompt's text; raises `HttpRefusal` for what the template cannot take."""
+        import jinja2
+
         if not self.sources:
             raise HttpRefusal(
                 400,
@@ -75,21 +99,14 @@ class Templates:
             )
         if continue_final:
             messages = mark_end(messages)
-        name = "tool_use" if tools and "tool_use" in self.sources else "default"
-        template = self.template(name if name in self.sources else next(iter(self.sources)))
-        values = {
-            **self.tokens,
-            **(variables or {}),
-            "messages": messages,
-            "add_generation_prompt": generation_prompt and not continue_final,
-        }
-        if tools:
-            values["tools"] = tools
+        values = {**self.tokens, **(variables or {})}
+        prompted = generation_prompt and not continue_final
         try:
-            text = str(template.render(values))
-        except Complaint as complaint:
-            raise HttpRefusal(400, str(complaint), param="messages") from None
+            text = self.write(self.source(tools=bool(tools)), messages, tools=tools or None,
+                              add_generation_prompt=prompted, **values)  # fmt: skip
         except Exception as error:  # jinja2's errors, and whatever the template's Python raises
+            if type(error) is jinja2.TemplateError:  # what it says against the messages
+                raise HttpRefusal(400, str(error), param="messages") from None
             raise HttpRefusal(
                 400,
                 f"the chat template cannot take these messages: {type(error).__name__}: {error}",
@@ -104,62 +121,6 @@ class Templates:
                 400, "the chat template drops the last message", param="continue_final_message"
             )
         return before
-
-    def template(self, name: str) -> Any:
-        """The compiled template; raises `JoyError` when it is none."""
-        import jinja2
-
-        if name not in self.compiled:
-            try:
-                self.compiled[name] = environment().from_string(self.sources[name])
-            except jinja2.TemplateSyntaxError as error:
-                raise JoyError(
-                    f"the chat template is not valid: {error.message} (line {error.lineno})",
-                    help="give another one with --chat-template FILE",
-                ) from None
-        return self.compiled[name]
-
-
-def environment() -> Any:
-    """The sandbox with what templates of published models use."""
-    from jinja2.ext import Extension, loopcontrols
-    from jinja2.nodes import Node
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    class GenerationTag(Extension):
-        """`{% generation %}` marks an assistant's words for training; the words are printed."""
-
-        tags = {"generation"}  # noqa: RUF012 - jinja2 reads a set on the class
-
-        def parse(self, parser: Any) -> list[Node]:
-            next(parser.stream)
-            body: list[Node] = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-            return body
-
-    made = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, GenerationTag]
-    )
-    made.filters["tojson"] = tojson
-    made.globals["raise_exception"] = complain
-    made.globals["strftime_now"] = today
-    return made
-
-
-def tojson(value: Any, ensure_ascii: bool = False, indent: Any = None, **more: Any) -> str:
-    """JSON as it is, where jinja2's own filter escapes it for HTML."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **more)
-
-
-def complain(message: str) -> None:
-    """`raise_exception` of templates."""
-    raise Complaint(message)
-
-
-def today(form: str) -> str:
-    """`strftime_now` of templates."""
-    import time
-
-    return time.strftime(form)
 
 
 def mark_end(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -109,12 +109,10 @@ def is_byte_level(tokens: FolderTokens | NumberTokens) -> bool:
 
 
 def byte_letters() -> dict[str, int]:
-    """GPT-2's letters for the 256 bytes: printable ones stand for themselves, the others follow
-    from 256 on."""
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    found = {chr(byte): byte for byte in plain}
-    others = [byte for byte in range(256) if byte not in plain]
-    return found | {chr(256 + place): byte for place, byte in enumerate(others)}
+    """GPT-2's letters for the 256 bytes."""
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    return {letter: byte for byte, letter in bytes_to_unicode().items()}
 
 
 def marks_of(tokens: FolderTokens | NumberTokens) -> re.Pattern[str] | None:
