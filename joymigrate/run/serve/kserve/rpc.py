@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -16,11 +15,11 @@ from joymigrate.errors import JoyError
 from joymigrate.run.serve.kserve import tensors
 from joymigrate.run.serve.kserve.protocol import InferRequest, KserveService
 from joymigrate.run.serve.web import tls
+from joymigrate.run.serve.web.answering import refusal_from
 from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.messages import Ask
 from joymigrate.run.serve.web.tls import Tls
 
-log = logging.getLogger("joymigrate.serve")
 SERVICE = "inference.GRPCInferenceService"
 INFER = "ModelInfer"
 STREAM = "ModelStreamInfer"  # Triton's: many ModelInferRequests on one call
@@ -139,10 +138,7 @@ async def one_of_stream(service: KserveService, call: Call, message: Any, contex
     try:
         made.infer_response.CopyFrom(await call(service, message, context))
     except Exception as error:
-        refusal = error
-        if not isinstance(refusal, HttpRefusal):
-            log.exception("a gRPC request failed")
-            refusal = HttpRefusal(500, f"{type(error).__name__}: {error}")
+        refusal = refusal_from(error, "a gRPC request failed")
         status = refusal.status
         made.error_message = refusal.message
         made.infer_response.id = message.id
@@ -165,10 +161,7 @@ def answering(
             return answer
         except Exception as error:
             gone = False
-            refusal = error
-            if not isinstance(refusal, HttpRefusal):
-                log.exception("a gRPC request failed")
-                refusal = HttpRefusal(500, f"{type(error).__name__}: {error}")
+            refusal = refusal_from(error, "a gRPC request failed")
             status = refusal.status
             code = CODES.get(status, grpc.StatusCode.INTERNAL)
             await context.abort(code, refusal.message)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from joymigrate.run.serve.kserve.tensors import refuse
 from joymigrate.run.serve.ranking.cost import BatchSizes
 from joymigrate.run.serve.ranking.signature import (
     CANDIDATE,
@@ -39,11 +40,6 @@ class RankingRequest:
     sizes: BatchSizes
     deadline: float = math.inf
     key: str = ""
-
-
-def refuse(name: str, message: str) -> HttpRefusal:
-    """400 that names the input."""
-    return HttpRefusal(400, f"input '{name}': {message}", param=name)
 
 
 def check(

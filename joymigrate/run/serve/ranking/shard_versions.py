@@ -79,18 +79,11 @@ class ShardVersions(VersionFollower):
         import torch
 
         table = self.shard.tables[name]
-        self.check_ids(link, name, ids)
-        if len(rows) != len(ids):
-            raise self.misfit(link, f"'{name}' has {len(ids)} ids and {len(rows)} rows")
+        self.check_rows(link, name, ids, rows, len(table))
         order = torch.argsort(ids)
         ids, rows = ids[order].numpy(), rows[order].contiguous()
         width = rows[:1].numel() * rows.element_size() if len(rows) else table.shape[1]
         if width != table.shape[1]:
             raise self.misfit(link, f"a row of '{name}' has {table.shape[1]} bytes, {width} came")
-        if len(ids) and (ids[0] < 0 or ids[-1] >= len(table)):
-            bad = ids[0] if ids[0] < 0 else ids[-1]
-            raise self.misfit(link, f"row {bad} of '{name}' is not there, it has {len(table)}")
-        if rows.is_floating_point() and not bool(rows.isfinite().all()):
-            raise self.misfit(link, f"'{name}' has values that are not finite")
         flat = rows.reshape(len(ids), -1).view(torch.uint8).numpy()
         return ReplacedRows(name, ids.astype(np.int64), flat.reshape(len(ids), table.shape[1]))

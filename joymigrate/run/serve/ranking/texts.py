@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from joymigrate.errors import JoyError
+from joymigrate.run.serve.kserve.tensors import refuse
 from joymigrate.run.serve.ranking.request import Arrays
 from joymigrate.run.serve.ranking.signature import HASH, Input, ModelSignature
-from joymigrate.run.serve.web.errors import HttpRefusal
 
 
 def as_ids(signature: ModelSignature, arrays: Mapping[str, Any]) -> Arrays:
@@ -29,9 +29,9 @@ def as_ids(signature: ModelSignature, arrays: Mapping[str, Any]) -> Arrays:
 def ids_of(one: Input, texts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Ids of the input's type, of the texts' shape."""
     if not one.texts and not one.vocabulary:
-        raise refuse(one, f"texts came, it takes {one.dtype}: its description has no `texts`")
+        raise refuse(one.name, f"texts came, it takes {one.dtype}: its description has no `texts`")
     if not all(isinstance(text, str) for text in texts.flat):
-        raise refuse(one, "texts and numbers are mixed")
+        raise refuse(one.name, "texts and numbers are mixed")
     ids = hash_texts(one, texts) if one.texts == HASH else looked_up(one, texts)
     return ids.astype(one.dtype)
 
@@ -43,7 +43,7 @@ def hash_texts(one: Input, texts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     hashes = hash_array(texts.ravel(), categorize=False).reshape(texts.shape)
     rows = np.asarray(one.ids, np.uint64)  # one bound, or one for each column
     if rows.ndim and texts.shape[-1:] != rows.shape:
-        raise refuse(one, f"{rows.size} columns go in, {list(texts.shape)} came")
+        raise refuse(one.name, f"{rows.size} columns go in, {list(texts.shape)} came")
     found: np.ndarray[Any, Any] = hashes % rows
     return found
 
@@ -55,14 +55,9 @@ def looked_up(one: Input, texts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     for at, text in np.ndenumerate(texts):
         place = places.get(text, one.unknown)
         if place is None:
-            raise refuse(one, f"{text[:60]!r} is not in the vocabulary")
+            raise refuse(one.name, f"{text[:60]!r} is not in the vocabulary")
         found[at] = place
     return found
-
-
-def refuse(one: Input, message: str) -> HttpRefusal:
-    """400 that names the input."""
-    return HttpRefusal(400, f"input '{one.name}': {message}", param=one.name)
 
 
 def check(signature: ModelSignature, where: str) -> None:

@@ -95,11 +95,26 @@ class VersionFollower:
         """A version that does not fit what is held."""
         return JoyError(f"version {link['version']} does not fit: {what}", where=self.store.where)
 
-    def check_ids(self, link: Mapping[str, Any], name: str, ids: Any) -> None:
-        """Ids of rows are whole numbers in one dimension, each one once. Raises `JoyError`."""
+    def check_rows(
+        self, link: Mapping[str, Any], name: str, ids: Any, rows: Any, count: int
+    ) -> None:
+        """Ids of rows are whole numbers below `count` in one dimension, each one once, with as many
+        rows of finite values. Raises `JoyError`."""
         import torch
 
         if ids.dtype != torch.int64 or ids.dim() != 1:
             raise self.misfit(link, f"the ids of '{name}' are {ids.dtype} {list(ids.shape)}")
         if len(torch.unique(ids)) != len(ids):  # which of both rows would stay is chance on a GPU
             raise self.misfit(link, f"an id of '{name}' is there twice")
+        if len(rows) != len(ids):
+            raise self.misfit(link, f"'{name}' has {len(ids)} ids and {len(rows)} rows")
+        low, high = (int(ids.min()), int(ids.max())) if len(ids) else (0, -1)
+        if low < 0 or high >= count:
+            bad = high if low >= 0 else low
+            raise self.misfit(link, f"row {bad} of '{name}' is not there, it has {count}")
+        self.check_finite(link, name, rows)
+
+    def check_finite(self, link: Mapping[str, Any], name: str, values: Any) -> None:
+        """Raise `JoyError` for values that are no finite numbers."""
+        if values.is_floating_point() and not bool(values.isfinite().all()):
+            raise self.misfit(link, f"'{name}' has values that are not finite")

@@ -160,21 +160,14 @@ class Versions(VersionFollower):
 
     def check(self, link: Mapping[str, Any], write: Write, held: torch.Tensor) -> None:
         """Shape, rows and finite values of one write."""
-        if write.ids is not None:
-            self.check_ids(link, write.name, write.ids)
         shape = tuple(write.values.shape)
+        if write.ids is not None:
+            self.check_rows(link, write.name, write.ids, write.values, held.shape[0])
+        else:
+            self.check_finite(link, write.name, write.values)
         wanted = tuple(held.shape) if write.ids is None else (len(write.ids), *held.shape[1:])
         if shape != wanted:
             raise self.misfit(link, f"'{write.name}' is {list(held.shape)}, {list(shape)} came")
-        if write.ids is not None and len(write.ids):
-            low, high = int(write.ids.min()), int(write.ids.max())
-            if low < 0 or high >= held.shape[0]:
-                raise self.misfit(
-                    link, f"row {high if low >= 0 else low} of '{write.name}' is not there, it has "
-                    f"{held.shape[0]}",
-                )  # fmt: skip
-        if write.values.is_floating_point() and not bool(write.values.isfinite().all()):
-            raise self.misfit(link, f"'{write.name}' has values that are not finite")
 
     def apply(self, number: int, identity: str, writes: list[Write], event: float) -> None:
         """Write everything while no batch runs; taken back when scores are not finite then.

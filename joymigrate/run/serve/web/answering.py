@@ -19,6 +19,20 @@ def as_refusal(error: Exception) -> HttpRefusal | None:
     return error if isinstance(error, HttpRefusal) else None
 
 
+def refusal_from(
+    error: Exception,
+    what: str,
+    refusal_of: Callable[[Exception], HttpRefusal | None] = as_refusal,
+    status: int = 500,
+) -> HttpRefusal:
+    """The refusal that an error means; one that nobody expects goes to the log as `what`."""
+    refusal = refusal_of(error)
+    if refusal is None:
+        log.exception(what)
+        refusal = HttpRefusal(status, f"{type(error).__name__}: {error}")
+    return refusal
+
+
 async def answer_request(
     ask: Ask,
     keys: Keys,
@@ -35,10 +49,8 @@ async def answer_request(
         keys.check(ask.path, ask.headers)
         reply = await route(ask)
     except Exception as error:
-        refusal = refusal_of(error)
-        if refusal is None:
-            log.exception("a request failed: %s %s", ask.method, ask.path)
-            refusal = HttpRefusal(unexpected, f"{type(error).__name__}: {error}")
+        what = f"a request failed: {ask.method} {ask.path}"
+        refusal = refusal_from(error, what, refusal_of, unexpected)
         reply = messages.refuse(ask.path, refusal)
     reply.headers.setdefault("X-Request-Id", ask.called or ask.id)
     return reply

@@ -3,7 +3,6 @@ the first byte."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +13,9 @@ from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.http.generation import HttpGeneration, TokenTally
 from joymigrate.run.serve.engine.http.service import EngineService
 from joymigrate.run.serve.web import errors
+from joymigrate.run.serve.web.answering import refusal_from
 from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.messages import DONE, EVENTS, Ask, Reply, data, event
-
-log = logging.getLogger("joymigrate.serve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +115,7 @@ class OpenStream:
             raise
         except Exception as error:
             self.over = True
-            refusal = refusal_of(error)
-            if refusal is None:
-                log.exception("a stream failed")
-                refusal = HttpRefusal(500, f"{type(error).__name__}: {error}")
-            return self.word(refusal)
+            return self.word(refusal_from(error, "a stream failed", refusal_of))
 
     async def aclose(self) -> None:
         """Nobody listens any more."""

@@ -66,11 +66,11 @@ class Templates:
         hide_driverless()
         from transformers.utils.chat_template_utils import render_jinja_template
 
-        texts, _ = render_jinja_template(
+        made: Any = render_jinja_template(  # texts, and where the assistant speaks in them
             [messages], chat_template=source, continue_final_message=False,
             return_assistant_tokens_mask=False, **values,
         )  # fmt: skip
-        return str(texts[0])
+        return str(made[0][0])
 
     def source(self, *, tools: bool = False) -> str:
         """The template that such a request uses, empty where there is none."""

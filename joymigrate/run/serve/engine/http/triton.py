@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -27,10 +26,10 @@ from joymigrate.run.serve.kserve.protocol import (
     statistics_row,
 )
 from joymigrate.run.serve.kserve.tensors import BYTES, Array
+from joymigrate.run.serve.web.answering import refusal_from
 from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.messages import EVENTS, Ask, Reply, data, event
 
-log = logging.getLogger("joymigrate.serve")
 DEFAULT_TOKENS = 16
 TEXT = "text_input"
 TYPES = {
@@ -158,10 +157,7 @@ async def generate_stream(model: TextModel, ask: Ask, name: str, version: str | 
             async for piece in pieces:
                 yield event(answer_of(name, piece, job.done.reason))
         except Exception as error:
-            refusal = refusal_of(error)
-            if refusal is None:
-                log.exception("a stream failed")
-                refusal = HttpRefusal(500, f"{type(error).__name__}: {error}")
+            refusal = refusal_from(error, "a stream failed", refusal_of)
             yield event({"error": refusal.message})
         finally:
             await pieces.aclose()

@@ -112,7 +112,8 @@ def byte_letters() -> dict[str, int]:
     """GPT-2's letters for the 256 bytes."""
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-    return {letter: byte for byte, letter in bytes_to_unicode().items()}
+    letters: dict[int, str] = bytes_to_unicode()  # type: ignore[no-untyped-call]
+    return {letter: byte for byte, letter in letters.items()}
 
 
 def marks_of(tokens: FolderTokens | NumberTokens) -> re.Pattern[str] | None:
