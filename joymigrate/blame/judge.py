@@ -15,7 +15,7 @@ from joymigrate.blame.exceptions import FATAL_ERROR, Frame, Raised
 from joymigrate.blame.fold import fold
 from joymigrate.blame.program import is_fault, is_ours, package_of
 from joymigrate.blame.stop import FrameOwner, OriginSite, Stop, StopEvidence
-from joymigrate.blame.vendor import Incompatibility
+from joymigrate.chips.incompatible import Incompatibility
 from joymigrate.language import Text
 
 Reason = tuple[FrameOwner, Text, Text]  # whose, how that is known, what to do
@@ -206,7 +206,7 @@ def find_row(evidence: StopEvidence) -> Incompatibility | None:
     """The first row that explains an exception."""
     for one in evidence.chain:
         for row in evidence.vendor.rows:
-            if row.explains(one, evidence.versions):
+            if row.explains(one.said, [f.file for f in one.frames], evidence.versions):
                 return row
     return None
 

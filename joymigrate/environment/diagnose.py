@@ -12,6 +12,7 @@ from typing import Any
 
 from joymigrate.chips import Chip
 from joymigrate.chips.codes import ErrorCode, find_codes
+from joymigrate.chips.incompatible import read_incompatible
 from joymigrate.environment import fit
 from joymigrate.environment.rules import DoctorRules, rules_of
 from joymigrate.errors import JoyError
@@ -100,7 +101,7 @@ def all_signs(environment: Mapping[str, Any], chip: Chip, rules: DoctorRules) ->
     yield from from_devices(environment, rules)
     yield from from_sdk(environment, rules)
     yield from from_memory(environment)
-    yield from fit.from_versions(environment, chip, rules)
+    yield from fit.from_versions(environment, chip)
 
 
 def from_errors(environment: Mapping[str, Any], chip: Chip, rules: DoctorRules) -> Iterator[Signal]:
@@ -114,7 +115,13 @@ def from_errors(environment: Mapping[str, Any], chip: Chip, rules: DoctorRules) 
     named = [(text, found) for text in joined if (found := rules.cause_of(text))]
     for text, (cause, sign) in named:
         yield cause, BROKEN, excerpt(text), sign.source
-    if named or not any(joined):
+    versions = environment.get("packages") or {}
+    rows = () if named else read_incompatible(chip.folder)
+    told = [row for row in rows if any(row.may_explain(text, versions) for text in joined)]
+    for row in told:
+        text = f"{row.named(versions)}: {row.why}; {row.do}"
+        yield row.cause, BROKEN, text, row.source
+    if named or told or not any(joined):
         return
     coded = [one for text in joined for one in find_codes(chip, text) if one.of not in FRAMES]
     for one in sorted(coded, key=lambda one: not one.cause)[:1]:

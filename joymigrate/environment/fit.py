@@ -9,16 +9,14 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from joymigrate.chips import Chip
+from joymigrate.chips.incompatible import read_incompatible
 from joymigrate.chips.versions import REFUSED, UNPROVEN, Companion, Matrix, number
-from joymigrate.environment.rules import DoctorRules
 
 BROKEN, DOUBTFUL = "broken", "doubtful"
 Signal = tuple[str, str, str, str]
 
 
-def from_versions(
-    environment: Mapping[str, Any], chip: Chip, rules: DoctorRules
-) -> Iterator[Signal]:
+def from_versions(environment: Mapping[str, Any], chip: Chip) -> Iterator[Signal]:
     """Every pair that does not go together, or of which nobody says so."""
     packages = {k: v for k, v in (environment.get("packages") or {}).items() if v}
     matrix = chip.matrix()
@@ -42,7 +40,7 @@ def from_versions(
         yield from driver_pair(matrix, sdk, driver)
     yield from parts_of_releases(matrix, environment, sdk, driver)
     yield from companions(matrix, packages, environment, name, sdk)
-    yield from clashing(packages, rules)
+    yield from known_faults(chip, packages)
 
 
 def torch_pair(
@@ -159,17 +157,12 @@ def name_unjudged(environment: Mapping[str, Any], chip: Chip) -> Iterator[str]:
         yield f"firmware {firmware} under driver {version} (no line in the table)"
 
 
-def clashing(packages: Mapping[str, str], rules: DoctorRules) -> Iterator[Signal]:
-    """Packages that bring files of the same names."""
-    for clash in rules.clashes:
-        mine, other = packages.get(clash.distribution), packages.get(clash.other)
-        if mine and other:
-            if clash.other_from and Version(base(other) or "0") < Version(clash.other_from):
-                continue
-            old = not clash.until or Version(base(mine) or "0") < Version(clash.until)
-            text = f"{clash.other} {other} and {clash.distribution} {mine}"
-            if old or not clash.other_from:
-                yield clash.cause, BROKEN if old else DOUBTFUL, text, clash.source
+def known_faults(chip: Chip, packages: Mapping[str, str]) -> Iterator[Signal]:
+    """Packages of which the versions alone tell that they don't go together, or have a fault."""
+    for row in read_incompatible(chip.folder):
+        if not row.symptom and row.holds(packages):
+            text = f"{row.named(packages)}: {row.why}; {row.do}"
+            yield row.cause, BROKEN if row.sure else DOUBTFUL, text, row.source
 
 
 def base(version: str) -> str:

@@ -74,18 +74,6 @@ class EnvironmentCause:
     fix: str = setting()
 
 
-@dataclass(frozen=True, slots=True)
-class Clash:
-    """Two distributions that do not stand together, up to a version of the first."""
-
-    cause: str = setting()
-    distribution: str = setting(help="the chip's own")
-    other: str = setting(help="the one it takes the place of")
-    until: str = setting("", help="from this version on the two may stand together", words=True)
-    other_from: str = setting("", help="older versions of the other one do no harm", words=True)
-    source: str = setting("")
-
-
 @document("doctor-rules", "What `joymigrate doctor` records and knows of a chip: doctor.yaml.")
 @dataclass(frozen=True, slots=True)
 class DoctorRules:
@@ -94,7 +82,6 @@ class DoctorRules:
     record: RecordPlaces = field(default_factory=RecordPlaces)
     causes: Mapping[str, EnvironmentCause] = setting(make=dict)
     signs: tuple[Sign, ...] = setting(())
-    clashes: tuple[Clash, ...] = setting(())
 
     def cause_of(self, text: str) -> tuple[str, Sign] | None:
         """The cause that the words of an error stand for."""

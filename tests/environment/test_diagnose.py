@@ -124,6 +124,34 @@ def test_what_a_record_lacks_is_not_good() -> None:
     assert "the driver's version" in said.missing
 
 
+@pytest.mark.parametrize(("said", "cause"), [
+    ("HCCL_BUFFSIZE is too SMALL, NEEDED_HCCL_BUFFSIZE = 1024MB", "hccl-buffer"),
+    ("error code is 207008 Insufficient_Stream_Resources(EL0009)", "no-streams"),
+    ("Expected one of cpu, cuda device type at start of device string: npu", "not-imported"),
+    ("E40021: Failed to compile Op [Conv3D1_to_Conv3dv2]", "compile-failed"),
+    ("expert count is: 128 [FILE:moe_gating_top_k_tiling.cpp]", "refused"),
+    ("ValueError: FlexAttention is only supported on CUDA, CPU", "known-incompatibility"),
+    ("ModuleNotFoundError: No module named 'vllm.lora.lora_model'", "known-incompatibility"),
+])  # fmt: skip
+def test_what_public_threads_say_is_known(said: str, cause: str) -> None:
+    assert diagnose({"errors": [said]}, CHIP).findings[0].cause == cause
+
+
+def test_a_release_with_a_known_fault_is_in_doubt_and_the_next_one_is_not() -> None:
+    def told(version: str) -> list[str]:
+        said = diagnose({"packages": {"torch": "2.8.0", "torch-npu": version}}, CHIP)
+        return [one.evidence for one in said.findings if one.cause == "known-incompatibility"]
+
+    assert "2.8.0.post1" in "".join(told("2.8.0"))
+    assert told("2.8.0.post2") == []
+
+
+def test_packages_that_are_here_in_other_versions_explain_no_error() -> None:
+    said = {"errors": ["ImportError: the package flash_attn seems to be not installed"]}
+    new = diagnose({**said, "packages": {"transformers": "4.57.1"}}, CHIP)
+    assert [one.cause for one in new.findings] == ["unrecognised"]
+
+
 def test_every_sign_has_a_cause_and_a_fix() -> None:
     rules = rules_of(CHIP)
     assert rules is not None
