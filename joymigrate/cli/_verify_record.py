@@ -6,8 +6,9 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -121,8 +122,8 @@ def command(
         print(f"error: the program ended with exit code {code}; {error}", file=sys.stderr)
         return code
     if not once and code == 0:
-        with made_files.begin_again(Path.cwd(), before, output.resolve()):
-            bundle = run_again(bundle, settings, resolved, environment, outputs, seconds)
+        clear = partial(made_files.begin_again, Path.cwd(), before, output.resolve())
+        bundle = run_again(bundle, settings, resolved, environment, outputs, seconds, clear)
     if not quiet:
         ranks = len(bundle.ranks)
         recorded = bundle.ranks[0]
@@ -165,9 +166,11 @@ def run_again(
     environment: dict[str, str],
     outputs: list[str],
     seconds: float,
+    clear: Callable[[], AbstractContextManager[None]],
 ) -> Bundle:
     """The bundle with what the program's other runs saw, every result moved by rounding. What they
-    print is the first run's again, and goes nowhere. The first run took so many `seconds`."""
+    print is the first run's again, and goes nowhere. The first run took so many `seconds`; `clear`
+    lets each begin without what the one before it made."""
     from joymigrate import launching
     from joymigrate.verify import repeat_runs, session
     from joymigrate.verify.bundle import open_bundle
@@ -178,7 +181,11 @@ def run_again(
         for number in range(1, repeat_runs.RUNS + 1):
             folder = Path(room) / f"again-{number}.jmb"
             other = repeat_runs.settings_of(settings, folder, number, until)
-            with session.recording(other, resolved, environment, outputs) as running, silent():
+            with (
+                clear(),
+                session.recording(other, resolved, environment, outputs) as running,
+                silent(),
+            ):
                 code = launching.run(resolved, launching.with_start(running.environment))
                 running.code = code
             again = repeat_runs.open_run(folder, code, bundle, until)

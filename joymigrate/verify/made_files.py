@@ -11,8 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,18 +41,20 @@ def list_files(folder: Path, apart: Path | None = None) -> set[str] | None:
 
 @contextlib.contextmanager
 def begin_again(folder: Path, before: set[str] | None, apart: Path) -> Iterator[None]:
-    """Without what is new since `before`; what is made in here goes again."""
+    """Without what is new since `before`, which comes back: what is made in its place goes again.
+    Another new file stays: nothing says that it is not the user's."""
     now = list_files(folder, apart)
     if before is None or now is None:
         yield
         return
-    old = before | {str(parent) for parent in apart.parents}
-    with stash(now - old, folder):
+    made = now - before - {str(parent) for parent in apart.parents}
+    with stash(made, folder):
         try:
             yield
         finally:
-            for path in outermost((list_files(folder, apart) or old) - old):
-                remove(path)
+            for path in sorted(made, key=len, reverse=True):
+                with contextlib.suppress(OSError):  # it is not there, or holds what stays
+                    (os.rmdir if is_folder(path) else os.unlink)(path)
 
 
 @contextlib.contextmanager
@@ -110,16 +111,3 @@ def sign_of(path: str) -> list[int] | None:
     except OSError:
         return None
     return None if is_folder(path) else [found.st_size, found.st_mtime_ns]
-
-
-def outermost(paths: Collection[str]) -> list[str]:
-    """Paths that lie in no other of them."""
-    return sorted(path for path in paths if os.path.dirname(path) not in paths)
-
-
-def remove(path: str) -> None:
-    """A file or a folder goes."""
-    if is_folder(path):
-        shutil.rmtree(path)
-    else:
-        os.unlink(path)

@@ -97,10 +97,11 @@ def test_another_run_begins_as_the_first_and_leaves_what_that_made(tmp_path: Pat
         assert (bundle / "manifest.json").exists()
         (tmp_path / "out").mkdir()  # as the first run did
         (tmp_path / "out" / "checkpoint.pt").write_text("of the second")
-        (tmp_path / "log.txt").write_text("again")
+        (tmp_path / "out" / "mine.txt").write_text("the user's, who works on meanwhile")
+        (tmp_path / "notes.txt").write_text("the user's")
     assert (tmp_path / "out" / "checkpoint.pt").read_text() == "of the first run"
-    assert not (tmp_path / "log.txt").exists()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["base.jmb", "data.txt", "out"]
+    assert names(tmp_path / "out") == ["checkpoint.pt", "mine.txt"]
+    assert names(tmp_path) == ["base.jmb", "data.txt", "notes.txt", "out"]
 
 
 LONG = """
