@@ -1,13 +1,14 @@
 """What recording costs: a 4-layer Llama-like model (d=256, T=128, B=4), CPU time per step.
 
-    python benchmarks/verify_overhead.py [--msprobe PYTHON] [--repeat N] [--records N]
+    python benchmarks/verify_overhead.py [--all] [--msprobe PYTHON] [--repeat N] [--records N]
 
-Each line is a ratio to the plain step, the minimum of several interleaved runs. With --msprobe the
-interpreter of an environment that has `mindstudio-probe` measures the same program beside it.
-"watch" is a step after the recorded ones; "modules, loss and state" is a recorded one that keeps
-tensors and teaches no module. "whole run" is the mean of 40 steps by the default command: the first
-three recorded and exact, 4, 8, 16 and 32 exact, the modules taught in the first. --records
-compares two recordings of so many records, in CPU seconds.
+Each line is a ratio to the plain step, by the minimum of several interleaved runs, and is printed
+as soon as it is known. "watch" is a step after the recorded ones; "modules, loss and state" is a
+recorded one that keeps tensors and teaches no module. With --all also statistics alone, operators,
+and "whole run", the mean of 40 steps by the default command: the first three recorded and exact, 4,
+8, 16 and 32 exact, the modules taught in the first. With --msprobe the interpreter of an
+environment that has `mindstudio-probe` measures the same program beside it. --records compares two
+recordings of so many records, in CPU seconds.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -34,6 +36,7 @@ LIMITS = {
     "modules, inputs, parameters, gradients": 1.35,
     "operators": 1.7,
 }
+SHORT = (WATCH, WHOLE, "modules")  # what is measured by default
 
 
 def build():  # type: ignore[no-untyped-def]
@@ -217,8 +220,11 @@ def msprobe(level: str, folder: str):  # type: ignore[no-untyped-def]
     return around
 
 
-def run(python: str, mode: str) -> float | None:
-    """One run in a process of its own."""
+def run(mode: str, python: str | None) -> float | None:
+    """One run in a process of its own: a child that has torch already, or another `python`."""
+    if python is None:
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            return pool.apply(measured, (mode,))
     made = subprocess.run(
         [python, __file__, "--run", mode], capture_output=True, text=True, check=False
     )
@@ -231,8 +237,9 @@ def run(python: str, mode: str) -> float | None:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--run")
+    options.add_argument("--all", action="store_true")
     options.add_argument("--msprobe", metavar="PYTHON")
-    options.add_argument("--repeat", type=int, default=3)
+    options.add_argument("--repeat", type=int, default=1)
     options.add_argument("--records", type=int)
     chosen = options.parse_args()
     if chosen.records:
@@ -241,21 +248,24 @@ def main() -> None:
     if chosen.run:
         print(measured(chosen.run))
         return
-    modes = dict.fromkeys(("plain", *LIMITS, PLAIN_RUN, RUN), sys.executable)
+    import torch  # noqa: F401  once, for all children
+
+    import joymigrate.verify.watch  # noqa: F401
+
+    modes: dict[str, str | None] = dict.fromkeys(("plain", *SHORT))
+    modes |= dict.fromkeys((*LIMITS, PLAIN_RUN, RUN)) if chosen.all else {}
     if chosen.msprobe:
         modes |= {f"msprobe {level}": chosen.msprobe for level in ("L0", "L1", "mix")}
-    else:
-        print("msprobe: left out (--msprobe PYTHON names an environment that has it)")
     best: dict[str, float] = {}
     for _ in range(chosen.repeat):
         for mode, python in modes.items():
-            seconds = run(python, mode)
-            if seconds is not None:
-                best[mode] = min(best.get(mode, seconds), seconds)
-    for mode, seconds in best.items():
-        limit = f", limit {LIMITS[mode]}" if mode in LIMITS else ""
-        ratio = seconds / best[PLAIN_RUN if mode == RUN else "plain"]
-        print(f"{mode:<40} {seconds * 1e3:7.1f} ms {ratio:6.2f} x{limit}")
+            seconds = run(mode, python)
+            if seconds is None:
+                continue
+            best[mode] = min(best.get(mode, seconds), seconds)
+            limit = f", limit {LIMITS[mode]}" if mode in LIMITS else ""
+            ratio = best[mode] / best[PLAIN_RUN if mode == RUN else "plain"]
+            print(f"{mode:<40} {best[mode] * 1e3:7.1f} ms {ratio:6.2f} x{limit}", flush=True)
 
 
 if __name__ == "__main__":
