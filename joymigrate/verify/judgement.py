@@ -29,7 +29,6 @@ from joymigrate.verify.rest_stage import OTHER_NUMBER, OTHER_VALUES
 from joymigrate.verify.scope import KINDS
 from joymigrate.verify.tolerance import Tolerance
 from joymigrate.verify.watch_ranks import drawing
-from joymigrate.verify.watch_stage import NEW_WAY
 
 # Reasons that say what is seen, and name no cause.
 UNEXPLAINED = (OTHER_NUMBER, OTHER_VALUES)
@@ -238,8 +237,6 @@ def fact_of(row: Difference) -> str | None:
     op, reason = str(row.op or ""), str(row.reason or "")
     if op in (TIE, LOADED):
         return "shared weights" if op == TIE else LOADED
-    if op.endswith(NEW_WAY):
-        return "other weights"
     if row.stage == "S1":  # that data or weights are others is what is seen: nothing says why
         return None
     if row.phase == "loss" and row.value == math.inf:  # on one side alone

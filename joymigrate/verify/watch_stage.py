@@ -31,7 +31,6 @@ ALONE = "the baseline was run once: how far rounding moves it is not known"
 UNSEEDED = "it changes, and does not begin as the baseline's does: no seed, or another"
 PARTED = "the sides do not compute the same from here on"
 FARTHER = "farther from the baseline's than the baseline's own runs are from one another"
-NEW_WAY = "at a call in a new way"
 CHOSEN = "the program chooses by what its models compute, which rounding may flip"
 
 
@@ -58,7 +57,7 @@ KINDS: Mapping[str, SeriesKind] = {
     "held": SeriesKind(
         Phase.STATE,
         4,
-        f"{{leaf}} {NEW_WAY}",
+        "{leaf} at a call in a new way",
         "other values: another state is loaded, copied or averaged, or it is changed by hand",
     ),
     "result": SeriesKind(Phase.FORWARD, 5, "result {leaf}"),

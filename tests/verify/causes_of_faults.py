@@ -17,7 +17,6 @@ PLACES = {
     "training mode": "mode",
     "gradients on or off": "mode",
     "other settings": "forward",
-    "other weights": "weights state",
     "loaded state": "weights state",
     "gradients after the backward pass": "gradients backward",
     "gradient scale": "gradients backward loss",
