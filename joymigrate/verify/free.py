@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from joymigrate.language import Text
 from joymigrate.verify.bundle import RecordTable
 from joymigrate.verify.display import Display
-from joymigrate.verify.judge import RESOLUTION, ErrorSeries, Judge, Key, SeriesDecision
+from joymigrate.verify.judge import RECORD, RESOLUTION, ErrorSeries, Judge, Key, SeriesDecision
 from joymigrate.verify.model import Difference, Phase, RecordStatus
 from joymigrate.verify.tolerance import ROUNDED_LAST
 
@@ -97,7 +97,7 @@ def find_narrowed(found: StepComparison) -> Iterator[str]:
 
 def record_key(step: int, row: int) -> Key:
     """The judge's name of one record of a step."""
-    return "record", f"{step} {row}"
+    return RECORD[0], f"{step} {row}"
 
 
 def resolution(dtype: str) -> float:
@@ -115,9 +115,10 @@ class FreeStep:
         step: int,
         models: Mapping[str, Any],
         judge: Judge,
+        moved: float = 0.0,
     ) -> None:
         self.found, self.view, self.step, self.models = found, view, step, models
-        usual = self.usual_nulls(judge)
+        usual = {kind: max(null, moved) for kind, null in self.usual_nulls(judge).items()}
         self.decided: list[SeriesDecision | None] = [
             None
             if np.isnan(error)
@@ -139,6 +140,16 @@ class FreeStep:
             errors = [null[key].points[0][1] for null in judge.nulls if key in null]
             nulls[kind] += [max(errors)] if errors else []
         return {k: float(np.median(e or [0.0])) for k, e in nulls.items()}
+
+    def weights_apart(self, judge: Judge) -> float:
+        """How far the baseline's own runs have all weights apart as the step ends, relative to
+        their norm: nothing is computed from them to fewer digits. One whose gradient is rounding
+        goes either way, and shows in what is small in those runs by chance."""
+        at = [row for row, kind in enumerate(self.found.table.kind) if kind == "param"]
+        keys, sizes = [record_key(self.step, row) for row in at], measures(self.found.table)[at]
+        errors = [[n[k].points[0][1] if k in n else 0.0 for k in keys] for n in judge.nulls]
+        apart = [np.linalg.norm(np.minimum(one, 1.0) * sizes) for one in errors]
+        return float(max(apart, default=0.0) / (np.linalg.norm(sizes) or 1.0))
 
     def departs(self, row: int) -> bool:
         """Whether a record is farther off than the baseline's own runs are."""

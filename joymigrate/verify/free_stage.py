@@ -50,13 +50,14 @@ def steps(
     alike = draws_alike(ours, theirs)
     random: set[str] = set() if alike else drawing(theirs)
     judged = any(row.metric in ("update", OWN_UPDATE) and row.status.compared for row in rows)
-    reason = None
+    reason, moved = None, 0.0
     for step in ours.steps:
         if step not in theirs.steps:
             continue
         table, other = merge_ranks(baseline.ranks, step), merge_ranks(target.ranks, step)
         compared = free.compare_step(table, other, pairing.names)
-        one = free.FreeStep(compared, view, step, pairing.names, limits)
+        one = free.FreeStep(compared, view, step, pairing.names, limits, moved)
+        moved = max(moved, one.weights_apart(limits))
         found.depth += free.depth(compared, view, step)
         narrowed.update(free.find_narrowed(compared))
         culprit = None

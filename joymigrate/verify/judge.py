@@ -16,6 +16,8 @@ from joymigrate.stats import t_quantile
 from joymigrate.verify.tolerance_file import JudgeLimits
 
 Key = tuple[str, str]  # kind and name
+RECORD: Key = ("record", "")  # the kind of the records of steps
+FEWEST = 5  # values that tell a tail: a tenth of 50
 ALL_OF_IT = 1.0  # a relative error that is as large as what is seen: no less can be told
 RESOLUTION = 2.0**-23  # of float32, in which the sizes of what is seen are kept
 
@@ -63,7 +65,7 @@ class Judge:
     coarser: float = 1.0  # how many times coarser than in the nulls the target rounds
     grain: float = 0.0  # the rounding of the program's coarsest type, which comes or does not
     end: float = math.inf  # the first step that the baseline's other runs did not see
-    known: list[float] = field(default_factory=list)  # the factor, once it is asked for
+    known: dict[bool, float] = field(default_factory=dict)  # factors, once they are asked for
 
     def decide(self, key: Key, series: ErrorSeries) -> SeriesDecision:
         """Whether and where the target departs."""
@@ -77,7 +79,7 @@ class Judge:
             # What is not finite on one side alone needs no null.
             at = next((at for at, error in series.points if error == math.inf), None)
             return SeriesDecision(at, worst, None, -math.inf if worst else math.inf)
-        factor, null, limit = self.factor(), max(series.floor, self.floor, self.grain), 0.0
+        factor, null, limit = self.factor(key), max(series.floor, self.floor, self.grain), 0.0
         untold = math.inf
         known, next_one = sorted(point for one in others for point in one.points), 0
         for at, error in sorted(series.points):
@@ -89,29 +91,47 @@ class Judge:
             untold = at if limit >= ALL_OF_IT and untold == math.inf else untold
         return SeriesDecision(None, worst, limit, untold)
 
-    def factor(self) -> float:
+    def factor(self, key: Key = RECORD) -> float:
         """How many times its null a clean error may be: by how far the baseline's own runs are
-        apart from one another, in all that is seen of them, and by how coarsely the target
-        rounds."""
-        if not self.known:
-            squares, limits = list(self.squares()), self.limits
-            weight = limits.weight or 1.0
+        apart from one another, in all that is seen of them, and by how coarsely the target rounds.
+        Never less than the tail of the records of steps, or of the series of the run."""
+        of_steps = key[0] == RECORD[0]
+        if of_steps not in self.known:
+            spreads, limits = list(self.spreads()), self.limits
+            found = [value for _, value in spreads]
+            weight, alpha = limits.weight or 1.0, limits.alpha or 1e-3
             spread = 1.0 if limits.spread is None else limits.spread
-            freedom = len(squares) + weight
-            variance = (sum(squares) + weight * spread**2) / freedom
-            quantile = t_quantile(1 - (limits.alpha or 1e-3) / max(self.tests, 1), freedom)
+            freedom = len(found) + weight
+            squares = sum(value**2 for value in found) / 2  # of each of the two runs
+            variance = (squares + weight * spread**2) / freedom
+            quantile = t_quantile(1 - alpha / max(self.tests, 1), freedom)
             room = math.sqrt(variance * (1 + 1 / max(len(self.nulls), 1)))
-            self.known = [math.exp(min(room * quantile, 100.0)) * self.coarser]
-        return self.known[0]
+            mine = [value for kind, value in spreads if (kind == RECORD[0]) is of_steps]
+            most = max(room * quantile, tail_quantile(mine, alpha))
+            self.known[of_steps] = math.exp(min(most, 100.0)) * self.coarser
+        return self.known[of_steps]
 
-    def squares(self) -> Iterable[float]:
-        """Variances of the logarithm of errors between the baseline's other runs, by series."""
+    def spreads(self) -> Iterable[tuple[str, float]]:
+        """How far the baseline's other runs are apart in each series, by its kind: the logarithm of
+        the ratio of their errors, its root mean square."""
         for first, second in zip(self.nulls, self.nulls[1:], strict=False):
             for key, one in first.items():
                 if key in second and not one.exact:
                     found = list(ratios(one, second[key], self.grain))
                     if found:
-                        yield sum(value**2 for value in found) / len(found) / 2
+                        yield key[0], math.sqrt(sum(value**2 for value in found) / len(found))
+
+
+def tail_quantile(found: Sequence[float], alpha: float) -> float:
+    """What none of so many logarithms is above, but at this rate: their largest tenth goes on as an
+    exponential tail (Hill 1975, Annals of Statistics 3). An update by the sign of a gradient that
+    is rounding makes such tails. 0 where the tenth is too few to tell."""
+    count = len(found) // 10
+    if count < FEWEST:
+        return 0.0
+    *largest, start = sorted(found, reverse=True)[: count + 1]
+    mean_excess = sum(largest) / count - start
+    return start + mean_excess * math.log(count / alpha)
 
 
 def ratios(one: ErrorSeries, two: ErrorSeries, grain: float) -> Iterable[float]:

@@ -51,7 +51,7 @@ def judge_of(
     runs, end = runs_of(rank), ended_at(rank)
     watch, lines = rank.json("watch.json"), rank.json("printed.json").get("lines", [])
     nulls = [
-        observe_run(whole_steps(watch, end), whole_steps(run["watch"], end), {})
+        share_losses(observe_run(whole_steps(watch, end), whole_steps(run["watch"], end), {}))
         | observe_prints(lines, run["printed"])
         | observe_files(outputs, run.get("outputs", {}))
         | dict(null_records(rank, run["tables"]))
@@ -64,6 +64,13 @@ def judge_of(
     grain = max(map(resolution, types), default=0.0)
     tests = max(tests, 1) * processes
     return Judge(limits, nulls, tests, usual_error(rank, runs), coarser, grain, end)
+
+
+def share_losses(series: Mapping[Key, ErrorSeries]) -> dict[Key, ErrorSeries]:
+    """Every loss with the errors of all: they are made of the same weights, and where rounding
+    flips a choice in a model, one run shows it in this loss, and another in the next."""
+    points = sorted(p for key, one in series.items() if key[0] == "loss" for p in one.points)
+    return {k: replace(s, points=points) if k[0] == "loss" else s for k, s in series.items()}
 
 
 def usual_error(rank: Rank, runs: Sequence[Mapping[str, Any]]) -> float:

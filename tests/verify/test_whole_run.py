@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from joymigrate.verify import run_watch, watch_stage
+from joymigrate.verify import repeat_runs, run_watch, watch_stage
 from joymigrate.verify.files_stage import judge_files, observe_files
 from joymigrate.verify.findings import Findings
 from joymigrate.verify.identity import unequal
@@ -42,9 +42,32 @@ def test_rounding_that_grows_as_in_the_baselines_own_runs_is_none() -> None:
     assert judge.decide(("loss", "0"), run(1.0, 1e4)["loss", "0"]).at == 6
     assert judge.decide(("loss", "0"), run(1e5)["loss", "0"]).at == 0  # from its first step on
     wide = judge_by(run(1.0), run(40.0))  # the less the runs agree, the less they tell
-    assert wide.factor() > 2 * judge.factor()
+    key = ("loss", "0")
+    assert wide.factor(key) > 2 * judge.factor(key)
     many = judge_by(run(1.0), run(1.4), tests=1_000_000)  # one rate for all that is looked at
-    assert many.factor() > judge.factor()
+    assert many.factor(key) > judge.factor(key)
+
+
+def test_a_few_series_that_part_by_much_widen_the_limits_of_the_run_alone() -> None:
+    """Weights whose gradient is rounding go either way, in some runs by ten times more."""
+
+    def run(number: int, kind: str, rare: float) -> dict[Any, ErrorSeries]:
+        sizes = [1e-6 * (1.1**number if n % 20 else rare) for n in range(200)]
+        return {(kind, str(n)): ErrorSeries([(0, size)]) for n, size in enumerate(sizes)}
+
+    even = [run(n, "record", 1.1**n) for n in (0, 1)]
+    rare = [run(n, "held", 10.0**n) for n in (0, 1)]
+    judge = judge_by(*(a | b for a, b in zip(even, rare, strict=True)))
+    assert judge.factor(("record", "0 0")) < 6
+    assert judge.factor(("held", "0")) > 20
+
+
+def test_a_choice_that_rounding_flips_shows_in_any_loss_of_its_step() -> None:
+    one = {("loss", "0"): [(3, 1e-7), (4, 4e-4)], ("loss", "1"): [(3, 1e-7), (4, 1e-7)]}
+    nulls = [repeat_runs.share_losses({k: ErrorSeries(v) for k, v in one.items()})] * 2
+    judge = judge_by(*nulls)
+    assert judge.decide(("loss", "1"), ErrorSeries([(4, 2e-4)])).at is None
+    assert judge.decide(("loss", "1"), ErrorSeries([(3, 2e-4)])).at == 3  # no run has it so early
 
 
 def test_what_the_baselines_own_runs_make_otherwise_is_not_told() -> None:
