@@ -1,4 +1,4 @@
-"""Build `rules/ascend/ops/operators.csv` and `kernel_inputs.csv` from the vendor's public sources.
+"""Build `rules/ascend/ops/operators.csv` and `kernel_parameters.csv` from the vendor's sources.
 
     python -m scripts.build_ascend_operators --wheels DIR --op-plugin GIT_DIR --kernels CSV
 
@@ -61,6 +61,7 @@ MAY_LACK = (
     *("antiquantOffset", "quantScale", "quantOffset", "scale", "alpha", "workspace"),
 )
 PLAIN = re.compile(r"_|optional$|out$")  # what a document's name and a prototype's differ in
+COLUMNS = ("kernel", "parameter", "role", "dtypes", "part", "optional", "contiguous", "source")
 REFUSES = ("×", "x", "不支持")  # what the documents say where an input has to be contiguous
 
 
@@ -91,17 +92,12 @@ def main() -> None:
     built = build(shipped, "npu", extras(arguments.op_plugin, shipped))
     (folder / "operators.csv").write_text(built.table(), encoding="utf-8")
     print(built.versions())
-    inputs = list(kernel_inputs(arguments.kernels))
-    with (folder / "kernel_inputs.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("kernel", "input", "dtypes", "contiguous"))
-        writer.writerows(inputs)
     with (folder / "kernel_parameters.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("kernel", "parameter", "role", "dtypes", "optional", "source"))
+        writer.writerow(COLUMNS)
         writer.writerows(kernel_parameters(arguments.kernels))
     read.cache_clear()
-    print(f"{len(built.rows)} rows, {len(inputs)} kernels")
+    print(f"{len(built.rows)} rows")
 
 
 def known(before: Entries, version: str) -> Shipped:
@@ -275,24 +271,9 @@ def reached(name: str, bodies: Mapping[str, str], seen: set[str]) -> list[str]:
     return kernels
 
 
-def kernel_inputs(path: Path) -> Iterable[tuple[str, str, str, str]]:
-    """First tensor input of each kernel with its dtypes, and inputs that must be contiguous."""
-    rows: dict[str, list[dict[str, str]]] = {}
-    with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            if row["io"].startswith(("输入", "可选输入")):
-                rows.setdefault(row["aclnn"], []).append(row)
-    for kernel, items in sorted(rows.items()):
-        first = items[0]
-        strict = [row["param"] for row in items if row["noncontiguous"] in REFUSES]
-        dtypes = " ".join(dict.fromkeys(dtypes_of(first["dtypes"])))
-        if dtypes or strict:
-            yield kernel, first["param"], dtypes, " ".join(strict)
-
-
-def kernel_parameters(path: Path) -> Iterable[tuple[str, str, str, str, str, str]]:
-    """Every tensor of each kernel in the order of its arguments: name, dtypes, whether it may be
-    left out, source. No dtypes where the document says them in another way (same as …)."""
+def kernel_parameters(path: Path) -> Iterable[tuple[str, ...]]:
+    """Every tensor of each kernel in the order of its arguments, as COLUMNS names them. `part`
+    where the document says some of its dtypes in another way (same as …)."""
     prototypes = read_arguments(rules_root() / "ascend" / "kernels" / "arguments.csv")
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -303,11 +284,13 @@ def kernel_parameters(path: Path) -> Iterable[tuple[str, str, str, str, str, str
             name, text = declared_name(row["param"], place, tensors), row["dtypes"]
             words = WRITTEN.findall(text)
             plain = words and all(word in DTYPES for word in words) and not SAME.search(text)
-            dtypes = " ".join(dict.fromkeys(DTYPES[word] for word in words)) if plain else ""
+            dtypes = " ".join(dict.fromkeys(dtypes_of(text)))
+            part = "" if plain or not dtypes else "yes"
+            strict = "yes" if row["noncontiguous"] in REFUSES else ""
             optional = "可选" in row["io"] or name.endswith("Optional") or name in MAY_LACK
             written = "out" if "输入" not in row["io"] else "in"
             left_out = "yes" if optional else "no"
-            yield row["aclnn"], name, written, dtypes, left_out, row["source"]
+            yield row["aclnn"], name, written, dtypes, part, left_out, strict, row["source"]
 
 
 def declared_name(name: str, place: int, tensors: Sequence[str]) -> str:

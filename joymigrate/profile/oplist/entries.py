@@ -79,7 +79,6 @@ class Entries:
     namespaces: tuple[str, ...]
     fallback: str | None
     kernels: Path | None = None
-    inputs: Path | None = None
     answers: Path | None = None
     model: str = ""  # of the answers
     package: Package | None = None
@@ -171,7 +170,6 @@ def read_document(path: Path) -> Entries:
         namespaces=file.namespaces or own_namespaces(rows),
         fallback=file.meta.fallback,
         kernels=beside(path, file.kernels) if file.kernels else None,
-        inputs=beside(path, file.inputs) if file.inputs else None,
         answers=beside(path, file.answers) if file.answers else None,
         model=file.model,
         package=file.package,

@@ -74,8 +74,7 @@ class OperatorsFile:
         None, "operators by name, or a list of names"
     )
     table: str | None = setting(None, "a CSV of operators beside the file")
-    kernels: str | None = setting(None, "a CSV of dtypes by kernel")
-    inputs: str | None = setting(None, "a CSV of dtypes by parameter")
+    kernels: str | None = setting(None, "a CSV of dtypes by kernel and tensor")
     answers: str | None = setting(None, "a CSV of what the chip's host code answered, per model")
     model: str = setting("", "the model whose answers count for the list", words=True)
     aliases: str | None = setting(None, "other names of operators")

@@ -258,26 +258,25 @@ def make(
 
 
 def read_kernels(found: Entries) -> DocumentedKernels:
-    """The tables of the chip's own kernels: `kernels` (all dtypes) and `inputs` (per input)."""
+    """The table of the chip's own kernels, a row per tensor: what all of a kernel's take, what its
+    first one takes, and which have to be contiguous."""
     if found.kernels is None:
         return DocumentedKernels()
-    with found.kernels.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    every: dict[str, tuple[str, ...]] = {}
     first: dict[str, tuple[str, ...]] = {}
-    contiguous: dict[str, tuple[str, ...]] = {}
-    if found.inputs is not None:
-        with found.inputs.open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
-                if row["dtypes"]:
-                    first[row["kernel"]] = tuple(row["dtypes"].split())
-                if row["contiguous"]:
-                    contiguous[row["kernel"]] = tuple(row["contiguous"].split())
-    documented = DocumentedKernels(
-        {row["kernel"]: tuple(row["dtypes"].split()) for row in rows},
-        first,
-        contiguous,
-        {row["kernel"]: row["source"] for row in rows},
-    )
+    strict: dict[str, tuple[str, ...]] = {}
+    sources: dict[str, str] = {}
+    with found.kernels.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            kernel, dtypes = row["kernel"], row["dtypes"].split()
+            every[kernel] = tuple(dict.fromkeys((*every.get(kernel, ()), *dtypes)))
+            sources.setdefault(kernel, row["source"])
+            if row["role"] == "in":
+                first.setdefault(kernel, tuple(dtypes))
+            if row["contiguous"]:
+                strict[kernel] = (*strict.get(kernel, ()), row["parameter"])
+    known = {kernel: dtypes for kernel, dtypes in first.items() if dtypes}
+    documented = DocumentedKernels(every, known, strict, sources)
     if found.answers is None:
         return documented
     return with_answers(documented, answers_for(read_answers(found.answers), found.model))

@@ -140,7 +140,8 @@ def read_parameters(path: Path) -> Mapping[str, tuple[KernelParameter, ...]]:
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             written = row["role"] == "out"  # the documents often leave out some of its dtypes
-            dtypes = frozenset(() if written else row["dtypes"].split())
+            open_ended = written or row["part"]  # what they name in part says nothing of the rest
+            dtypes = frozenset(() if open_ended else row["dtypes"].split())
             one = KernelParameter(row["parameter"], dtypes, written, row["source"])
             found.setdefault(row["kernel"], []).append(one)
     return {kernel: tuple(parameters) for kernel, parameters in found.items()}

@@ -104,6 +104,27 @@ def test_a_row_holds_for_its_models_and_versions_alone(soc: str, cann: str, foun
     assert list(reports(soc, cann).of_call("index_put_", numbers)) == []
 
 
+HALF, BRAIN = "float16", "bfloat16"
+
+
+@pytest.mark.parametrize(("operator", "call", "cann", "found"), [
+    ("npu_moe_gating_top_k", {"x": TensorArgument(HALF, (8, 128))}, "8.3.RC1", True),
+    ("npu_moe_gating_top_k", {"x": TensorArgument(HALF, (8, 256))}, "8.3.RC1", False),
+    ("npu_moe_gating_top_k", {"x": TensorArgument(HALF, (8, 128))}, "9.0.0", False),
+    ("convolution", {"input": TensorArgument(BRAIN, (1, 3, 4, 8, 8))}, "8.0.0", True),
+    ("convolution", {"input": TensorArgument(BRAIN, (1, 3, 8, 8))}, "8.0.0", False),
+    ("npu_grouped_matmul", {"weight": Tensors([TensorArgument(HALF, (4, 360, 64), "FRACTAL_NZ")])},
+     "9.0.0", True),
+    ("npu_grouped_matmul", {"weight": Tensors([TensorArgument(HALF, (4, 360, 64))])}, "9.0.0",
+     False),
+    ("npu_format_cast", {"captured": False}, "9.0.0", False),
+])  # fmt: skip
+def test_a_row_asks_for_sizes_dtypes_and_formats(
+    operator: str, call: dict[str, object], cann: str, found: bool
+) -> None:
+    assert bool(list(reports("Ascend910B3", cann).of_call(operator, call))) is found
+
+
 def test_where_nobody_names_a_version_a_row_says_which_it_was_reported_of() -> None:
     asked = RehearsalSettings(Path(), Path(), "2.13.0", cann="9.0", soc="Ascend310B4")
     (row,) = Reports(asked).of_call("where", {})
