@@ -13,17 +13,11 @@ if TYPE_CHECKING:
     from joymigrate.rewrite.module import Module
 
 
-def may_be_shared(module: Module, test: ast.AST) -> bool:
-    """Whether a condition asks what another function or file may ask as well.
-
-    `has_gpu()`, `env.has_gpu`, an imported `HAS_GPU`; not what torch is asked, nor a variable of
-    the file, which `groups` follows.
-    """
-    return any(is_shared(module, node) for node in ast.walk(test))
-
-
 def is_shared(module: Module, node: ast.AST) -> bool:
-    """The same of one name, attribute or call."""
+    """Whether a name, attribute or call asks what another function or file may ask as well.
+
+    `has_gpu()`, `env.has_gpu`, an imported `HAS_GPU`; not what torch is asked, nor a variable.
+    """
     name = node.func if isinstance(node, ast.Call) else node
     if not isinstance(name, (ast.Name, ast.Attribute)):
         return False

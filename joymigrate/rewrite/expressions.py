@@ -152,33 +152,6 @@ def decisive(mention: OriginMention) -> bool:
     return isinstance(getattr(mention.node, "parent", None), ast.Compare)
 
 
-def asking_assignments(module: Module) -> list[ast.Assign | ast.AnnAssign]:
-    """Assignments whose value asks for the origin's device: its platform, a tensor's, a string's.
-
-    In the order of the file.
-    """
-    flag, device = module.context.origin.tensor["is_cuda"], module.vocabulary.device
-    nodes = module.names.nodes
-    questions: list[ast.AST] = [
-        node
-        for node in nodes[ast.Attribute]
-        if node.attr == flag
-        or (module.names.dotted(node) or "").startswith(f"{module.vocabulary.module}.")
-    ]
-    for node in nodes[ast.Compare]:
-        operands = (node.left, *node.comparators)
-        if any(isinstance(each, ast.Constant) and each.value == device for each in operands):
-            questions.append(node)
-    found = set()
-    for child in questions:
-        parent = getattr(child, "parent", None)
-        while parent is not None and not isinstance(parent, ast.stmt):
-            child, parent = parent, getattr(parent, "parent", None)
-        if isinstance(parent, (ast.Assign, ast.AnnAssign)) and child is parent.value:
-            found.add(parent)
-    return sorted(found, key=lambda node: (node.lineno, node.col_offset))
-
-
 def calls_around(node: ast.AST) -> Iterator[ast.Call]:
     """Calls that a node stands in, inside of its statement, from the inside."""
     at: ast.AST | None = node
@@ -186,22 +159,6 @@ def calls_around(node: ast.AST) -> Iterator[ast.Call]:
         if isinstance(at, ast.Call):
             yield at
         at = getattr(at, "parent", None)
-
-
-def decorates(node: ast.AST) -> bool:
-    """Whether a node is a decorator."""
-    return node in getattr(getattr(node, "parent", None), "decorator_list", ())
-
-
-def operands_before(node: ast.AST) -> Iterator[ast.AST]:
-    """Conditions of an expression that come before a node: `A and node`, `node if A else …`."""
-    child, parent = node, getattr(node, "parent", None)
-    while isinstance(parent, ast.expr):
-        if isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And):
-            yield from parent.values[: parent.values.index(child)]  # type: ignore[arg-type]
-        elif isinstance(parent, ast.IfExp) and child is parent.body:
-            yield parent.test
-        child, parent = parent, getattr(parent, "parent", None)
 
 
 def guards_of(node: ast.AST) -> Iterator[tuple[ast.AST, list[ast.AST]]]:

@@ -1,9 +1,9 @@
 """Edits with one meaning are one group: written together or not at all.
 
-Two things make a group. An *expression*: of the places in it that name the origin all are written
-or none, so that no expression of an output mixes both devices. A *guard* with what it guards:
-where the guarded code needs something that stays the origin's, the guard stays the origin's too,
-as it would otherwise lead the target into code that fails there.
+An *expression* makes a group: of the places in it that name the origin all are written or none, so
+that no expression of an output mixes both devices. Places that fail without the device, and those
+that decide what runs, are noted for the last word on a project (`solve`), which knows what guards
+what.
 
 Left alone as a whole: assignments to names of torch itself (another vendor's shim, a test's monkey
 patch), and branches of other back ends.
@@ -25,15 +25,11 @@ from joymigrate.rewrite.display_values import is_for_eyes
 from joymigrate.rewrite.expressions import (
     Expression,
     OriginMention,
-    asking_assignments,
     decisive,
-    decorates,
     expressions,
     guards_of,
     mentions,
-    operands_before,
 )
-from joymigrate.rewrite.guards import negative
 from joymigrate.rewrite.module import Module, StayingPlace
 from joymigrate.rewrite.proof import label
 from joymigrate.rewrite.scopes import FUNCTIONS
@@ -42,7 +38,6 @@ BEYOND_SHIM = ("JM105", "JM107")  # absent names; what means something else on t
 PROFILER = "JM160"
 DEVICE = "JM120"  # a text that is seen to arrive at a device
 STAYS = "it goes with `{text}` (line {line}), which stays"
-DOUBTED = "it goes with `{text}` (line {line}), which needs review"
 
 
 Doubts = Callable[["FindingGroups"], Mapping[int, str]]
@@ -63,9 +58,7 @@ class FindingGroups:
         self.elsewhere: set[int] = set()  # left since they are of other back ends or vendors
         self.stay: dict[int, str] = {}  # finding → why it is not written
         self.doubtful: dict[int, str] = {}  # finding → why it needs review
-        self.unsure: list[OriginMention] = []  # places that only an unsafe edit moves
-        self.questioned: list[OriginMention] = []  # of them, those that may decide what runs
-        self.moved: list[tuple[OriginMention, int]] = []  # hard places and the findings over them
+        self.moved: list[tuple[OriginMention, int]] = []  # places and the findings over them
         self.mentions = list(self._mentions())
         if module.context.style is Style.SHIM:
             self.mentions = [each for each in self.mentions if self._beyond_shim(each)]
@@ -117,13 +110,7 @@ class FindingGroups:
             if not over:
                 yield mention
                 continue
-            hard = mention.hard or any(self.findings[number].rule == DEVICE for number in over)
-            self.moved += [(mention, number) for number in over if hard]
-            if all(self.findings[n].tier is Tier.UNSAFE for n in over):
-                if mention.hard:
-                    self.unsure.append(mention)
-                if decisive(mention):
-                    self.questioned.append(mention)
+            self.moved += [(mention, number) for number in over]
 
     def _beyond_shim(self, mention: OriginMention) -> bool:
         """Whether the shim does not bring what a place names: the rest works as it is written."""
@@ -164,20 +151,17 @@ class FindingGroups:
             if at is not None and not self._mixed_before(at) and not is_label(mention.node):
                 self._leave(self.members.get(at, ()), self._why(mention))
             if mention.hard:
-                self._release_guard(mention)
+                self._stand(mention)
             self._leave_class(mention)
-            if at is not None and decisive(mention):
-                self._keep_behind(at, self._why(mention))
+            self._ask(mention)
         self.hold_for_libraries()
-        self._release_guards_of_left(decided)
         self._leave_profiler()
-        for mention in self.unsure:
-            for number in self._with_guard(mention, hold=False):
-                self.doubtful.setdefault(number, self._why(mention, DOUBTED))
-        for mention in self.questioned:
-            at = self.expression_at(mention.start)
-            for number in self._behind(at) if at is not None else ():
-                self.doubtful.setdefault(number, self._why(mention, DOUBTED))
+        for mention, number in self.moved:
+            if number in decided:
+                continue
+            self._ask(mention)
+            if mention.hard or self.findings[number].rule == DEVICE:
+                self._stand(mention)
         for number, why in doubts(self).items():
             self.doubtful.setdefault(number, why)
         return self._written()
@@ -195,67 +179,41 @@ class FindingGroups:
             self._leave(self._inside([owner]), self._why(mention))
 
     def _leave_profiler(self) -> None:
-        """Leave the profiler whole where a part of it stays: it takes its own activities alone.
-
-        `kinds.append(ProfilerActivity.CUDA)` behind an answer that stays, and what is read from
-        torch's profiler and the target's has not.
-        """
+        """Leave the profiler where something is read from torch's that the target's has not."""
         names = [n for n, f in enumerate(self.findings) if f.rule == PROFILER and f.edits]
-        kept = (self.stay[n] for n in names if n in self.stay and n not in self.elsewhere)
-        reason = next(kept, None) or (profiler.lacking_result(self.module) if names else None)
+        reason = profiler.lacking_result(self.module) if names else None
         if reason is not None:
             self._leave(names, reason)
+
+    def _blocks(self) -> Iterator[list[int]]:
+        """Findings that are written together: those of an expression, and all of the profiler.
+
+        It takes its own activities alone: `kinds.append(ProfilerActivity.CUDA)` goes with it.
+        """
+        whole: list[int] = []
+        for numbers in self.members.values():
+            if any(self.findings[number].rule == PROFILER for number in numbers):
+                whole += [number for number in numbers if number not in self.elsewhere]
+            else:
+                yield numbers
+        if whole:
+            yield whole
 
     def hold_for_libraries(self) -> None:
         """Note questions that another package answers: what the project keeps of them stays."""
         for mention in self.mentions:
             if not mention.hard and self._of_library(mention.node):
-                self._note(mention, mention.start, mention.start)
+                self._note(mention, mention.start, asked=mention.end)
 
     def _of_library(self, node: ast.AST) -> bool:
         dotted = self.module.names.dotted(node) if isinstance(node, ast.expr) else None
         return dotted is not None and conditions.of_library(self.module, dotted)
 
-    def _release_guards_of_left(self, decided: set[int]) -> None:
-        """What stays for the sake of its expression needs its guard to stay, and so on.
-
-        `decided` are findings that were left alone for other reasons: not the target's matter.
-        """
-        seen = set(decided)
-        while True:
-            for numbers in self.members.values():
-                reason = next((self.stay[n] for n in numbers if n in self.stay), None)
-                if reason is not None:
-                    self._leave(numbers, reason)
-            left = [(place, n) for place, n in self.moved if n in self.stay and n not in seen]
-            if not left:
-                return
-            for place, number in left:
-                seen.add(number)
-                found = self._with_guard(place, hold=True)
-                self._leave(found, self.stay[number])
-
-    def _keep_behind(self, at: int, reason: str) -> None:
-        """Where a condition stays the origin's, so does what runs under it."""
-        self._leave(self._behind(at), reason)
-
-    def _behind(self, at: int) -> list[int]:
-        """Findings in what runs where a condition holds, written out or kept in a variable."""
-        found: list[int] = []
-        node = self.expressions[at].node
-        parent = getattr(node, "parent", None)
-        if isinstance(parent, ast.If) and parent.test is node and not negative(node):
-            found += self._inside(parent.body)
-        for name, sources in self._assignments.items():
-            if at in sources:
-                found += self._inside(self._guarded_by(name))
-        return found
-
     def _written(self) -> list[Finding]:
         names: dict[int, str] = {}
         tiers: dict[str, Tier] = {}
         told_of: dict[str, str] = {}
-        for numbers in self.members.values():
+        for numbers in self._blocks():
             if any(number in self.stay for number in numbers):
                 reason = next(self.stay[number] for number in numbers if number in self.stay)
                 self._leave(numbers, reason)
@@ -286,10 +244,10 @@ class FindingGroups:
         for number in numbers:
             self.stay.setdefault(number, reason)
 
-    def _why(self, mention: OriginMention, form: str = STAYS) -> str:
+    def _why(self, mention: OriginMention) -> str:
         text = self.module.source.text[mention.start : mention.end]
         line, _ = self.module.source.position(mention.start)
-        return Text(form, text=shorten(text), line=line)
+        return Text(STAYS, text=shorten(text), line=line)
 
     def _mixed_before(self, at: int) -> bool:
         """Whether the program's author wrote both devices into one expression."""
@@ -321,28 +279,29 @@ class FindingGroups:
             around = self.members.get(at, ()) if at is not None else ()
             self._leave([*self._inside([node]), *around], reason)
 
-    # -- conditions of the project ---------------------------------------------------------------
+    # -- what the last word asks of ------------------------------------------------------------
 
-    def _hold(self, mention: OriginMention, test: ast.AST) -> None:
-        """Note that a condition stays, if other code may ask it as well."""
-        test = test.test if isinstance(test, ast.Assert) else test
-        if not decorates(test) and conditions.may_be_shared(self.module, test):
-            self._note(mention, *self.module.span(test))
-
-    def _note(self, mention: OriginMention, start: int, end: int) -> None:
-        line, _ = self.module.source.position(mention.start)
-        text = shorten(self.module.source.text[mention.start : mention.end])
-        self.module.holding.add(StayingPlace(text, line, start, end))
-
-    # -- guards --------------------------------------------------------------------------------
-
-    def _release_guard(self, mention: OriginMention) -> None:
-        """Where code that stays stands behind a guard that would be moved, move neither."""
-        self._leave(self._with_guard(mention, hold=True), self._why(mention))
+    def _stand(self, mention: OriginMention) -> None:
+        """Note a place that fails without the device, for the conditions before it."""
+        nodes: list[ast.AST] = [mention.node]
         if isinstance(mention.node, ast.Constant):  # the name of an accelerator
-            for call in self._calls_around(mention.node):
-                place = OriginMention(call, *self.module.span(call), hard=True)
-                self._leave(self._with_guard(place, hold=True), self._why(mention))
+            nodes += self._calls_around(mention.node)
+        for node in nodes:
+            served = self.module.guarded(node) or foreign.elsewhere(self.module, node)
+            caught = (isinstance(test, ast.Try) for test, _ in guards_of(node))
+            if not served and not any(caught):
+                self._note(mention, self.module.span(node)[0])
+
+    def _ask(self, mention: OriginMention) -> None:
+        """Note a place that decides what runs, for what runs behind it."""
+        at = self.expression_at(mention.start) if decisive(mention) else None
+        if at is not None:
+            self._note(mention, self.expressions[at].start, asked=self.expressions[at].end)
+
+    def _note(self, mention: OriginMention, at: int, asked: int = 0) -> None:
+        (start, end), source = (mention.start, mention.end), self.module.source
+        line, text = source.position(start)[0], shorten(source.text[start:end])
+        self.module.holding.add(StayingPlace(text, line, start, end, at, asked))
 
     def _calls_around(self, node: ast.AST) -> Iterator[ast.Call]:
         """Calls, in this file, of the function that a node stands in."""
@@ -352,80 +311,6 @@ class FindingGroups:
             called = getattr(call.func, "attr", getattr(call.func, "id", None))
             if called == name:
                 yield call
-
-    def _with_guard(self, mention: OriginMention, *, hold: bool) -> list[int]:
-        """Findings of the nearest guard before a place that would move, and of what it guards.
-
-        With `hold`, the project's conditions before the place are noted as well.
-        """
-        served = self.module.guarded(mention.node) or foreign.elsewhere(self.module, mention.node)
-        served = served or any(isinstance(test, ast.Try) for test, _ in guards_of(mention.node))
-        for operand in () if served or not hold else operands_before(mention.node):
-            self._hold(mention, operand)
-        for test, body in guards_of(mention.node):
-            if isinstance(test, ast.Try):
-                return []  # a failure is caught
-            decided = self._stays(test) and not kernel_names.vendors_own_in(test)
-            if hold and not served and not decided:
-                self._hold(mention, test)
-            start, _ = self.module.span(test)
-            at = self.expression_at(start)
-            sources = [at] if at is not None and self.members.get(at) else []
-            names = self._guard_names(test)
-            sources += [s for name in names for s in self._assigned(name) if self.members.get(s)]
-            if not sources:
-                if self._stays(test):
-                    return []  # the guard stays the origin's by itself
-                continue
-            found = [number for source in sources for number in self.members[source]]
-            found += self._inside(body)
-            for name in names:
-                found += self._inside(self._guarded_by(name))
-            return found
-        return []
-
-    def _stays(self, test: ast.AST) -> bool:
-        """Whether a condition names the origin in a place that no edit touches."""
-        at = self.expression_at(self.module.span(test)[0])
-        return at is not None and any(self.expression_at(m.start) == at for m in self.mentions)
-
-    def _guard_names(self, test: ast.AST) -> set[str]:
-        """Variables and attributes that a condition asks."""
-        found = set()
-        for node in ast.walk(test):
-            if isinstance(node, ast.Name) and node.id not in self.module.names.imported:
-                found.add(node.id)
-            elif isinstance(node, ast.Attribute):
-                found.add(f".{node.attr}")
-        return found
-
-    @functools.cached_property
-    def _assignments(self) -> dict[str, list[int]]:
-        """Expressions that give a variable or an attribute an answer about the origin's device."""
-        found: dict[str, list[int]] = defaultdict(list)
-        for node in asking_assignments(self.module):
-            at = self.expression_at(self.module.span(node)[0])
-            if at is None:
-                continue
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                if isinstance(target, ast.Name):
-                    found[target.id].append(at)
-                elif isinstance(target, ast.Attribute):
-                    found[f".{target.attr}"].append(at)
-        return found
-
-    def _assigned(self, name: str) -> list[int]:
-        return self._assignments.get(name, [])
-
-    def _guarded_by(self, name: str) -> list[ast.AST]:
-        """Statements that run when a variable says that the origin's device is there."""
-        if name not in self._assignments:
-            return []
-        found: list[ast.AST] = []
-        for node in self.module.names.nodes[ast.If]:
-            if name in self._guard_names(node.test):
-                found += node.orelse if negative(node.test) else node.body
-        return found
 
 
 def shorten(text: str) -> str:

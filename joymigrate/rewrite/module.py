@@ -71,15 +71,18 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class StayingPlace:
-    """A place that names the origin and stays, with the span of a condition before it.
+    """A place at `start:end` that fails without the origin's device, or that decides what runs.
 
-    A span of its own start alone: the place is itself a question whose answer stays.
+    It stands in code at `at`. `asked`: it is a question, in an expression from `at` to there; 0 for
+    none.
     """
 
     text: str
     line: int
     start: int
     end: int
+    at: int
+    asked: int = 0
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from joymigrate.rewrite import (
     questions,
     third_party,
 )
-from joymigrate.rewrite.groups import DOUBTED, PROFILER, FindingGroups, shorten
+from joymigrate.rewrite.groups import PROFILER, FindingGroups, shorten
 from joymigrate.rewrite.option_calls import literal_type
 from joymigrate.rewrite.scopes import FUNCTIONS
 from joymigrate.rewrite.units import Unit, Units
@@ -63,28 +63,6 @@ def find(groups: FindingGroups) -> dict[int, str]:
     for numbers, name in questions.find_open(groups):
         for number in numbers:
             found.setdefault(number, Text(UNKNOWN, name=name))
-    return doubt_around(groups, found)
-
-
-def doubt_around(groups: FindingGroups, found: dict[int, str]) -> dict[int, str]:
-    """The same with guards of what needs review, and with what runs behind a condition that does.
-
-    `if torch.cuda.is_available(): outside.load(device="cuda")`: with the question alone moved the
-    target would come to code that is not.
-    """
-    seen: set[int] = set()
-    tests: str = Text(device_tests.WAITS)
-    while fresh := {n for n, why in found.items() if n not in seen and why != tests}:
-        seen |= fresh
-        for number in fresh:
-            at = groups.expression_at(groups.offset(groups.findings[number]))
-            before, line = groups.findings[number].before, groups.findings[number].line
-            for other in groups._behind(at) if at is not None else ():
-                found.setdefault(other, Text(DOUBTED, text=shorten(before), line=line))
-        for place, number in groups.moved:
-            if number in fresh:
-                for other in groups._with_guard(place, hold=False):
-                    found.setdefault(other, groups._why(place, DOUBTED))
     return found
 
 

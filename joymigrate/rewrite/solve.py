@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
-from joymigrate.rewrite.device_tests import is_test
+from joymigrate.rewrite.device_tests import is_test, is_waiting
 from joymigrate.rewrite.module import StayingPlace
 from joymigrate.rewrite.values import growth
 from joymigrate.rewrite.values.cells import COMPARED, COMPARISON, GOES, Cell, Guard, TextPlace
@@ -70,6 +70,7 @@ class Solver:
     held: dict[int, TierDecision] = field(default_factory=dict)
     _spans: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
     _groups: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    _places: dict[str, list[StayingPlace]] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self) -> None:
         spans: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
@@ -141,7 +142,11 @@ class Solver:
     ) -> dict[int, TierDecision]:
         """Hold what the texts that stay in `paths` reach, and the conditions before other places
         that stay; findings by number."""
-        todo = [cell for path, each in staying for cell in self.keep(path, each)]
+        for path, each in staying:
+            self._places[path].append(each)
+        todo = [
+            c for path, known in self._places.items() for e in known for c in self.keep(path, e)
+        ]
         todo += [cell for path in self.graph.texts for cell in self.serve(path)]
         todo += [cell for path in paths for cell in self.staying(path)]
         seen: set[tuple[Cell, Tier]] = set()
@@ -241,14 +246,19 @@ class Solver:
             self.held[each] = why
             finding = self.findings[each]
             home = self.graph.file(finding.path)
+            met = False
             for start, end in self.spans(finding) if home is not None else ():
-                for cell, place in home.places.items():  # type: ignore[union-attr]
+                for cell, there in home.places.items():  # type: ignore[union-attr]
                     source = self.graph.load(finding.path)
                     if source is not None and overlaps(
-                        source.to_bytes(place.start), source.to_bytes(place.end), start, end
+                        source.to_bytes(there.start), source.to_bytes(there.end), start, end
                     ):
+                        met = True
                         yield cell
                         yield from self.hold_guards(cell, why.tier)
+            for place in () if met else self._places.get(finding.path, ()):
+                if each in self.over(finding.path, place.start, place.end):
+                    yield from self.keep(finding.path, place)
 
     def hold_guards(self, cell: Cell, tier: Tier, name: Cell | None = None) -> Iterator[Cell]:
         """Hold the conditions that a text stands behind, or a name that holds its value."""
@@ -267,25 +277,48 @@ class Solver:
                 yield from self.hold(number, TierDecision(tier, reason, way))
 
     def keep(self, path: str, place: StayingPlace) -> Iterator[Cell]:
-        """Hold the condition before a place that stays, and what runs behind its answer."""
-        home = self.graph.file(path)
-        reason = Text(GUARDS, text=place.text, path=path, line=place.line)
-        why = TierDecision(Tier.REPORT, reason, ((path, place.line, "stands behind"),))
-        guard = home.conditions.get((place.start, place.end)) if home is not None else None
-        if guard is not None and not self.is_off(path, guard):
-            yield from self.close(path, guard, why)
-        elif guard is None and home is not None:
-            yield from self.answer(path, place.start, place.start + 1, why)
+        """Hold the nearest condition before a place that stays or waits, with what it guards."""
+        tier = self.fate(path, place)
+        home = self.graph.file(path) if tier is not Tier.SAFE else None
+        if home is None:
+            return
+        form = GUARDS_WAITING if tier is Tier.UNSAFE else GUARDS
+        reason = Text(form, text=place.text, path=path, line=place.line)
+        why = TierDecision(tier, reason, ((path, place.line, "stands behind"),))
+        if place.asked:
+            yield from self.follow_question(path, place, why)
+            return
+        around = (e for e in home.conditions.values() if e.first <= place.at < e.last)
+        for guard in sorted(around, key=lambda each: each.last - each.first):
+            moves = any(self.findings[number].edits for number in self.asked(path, guard))
+            if self.is_off(path, guard):
+                for number in self.over(path, guard.start, guard.end):
+                    list(self.hold(number, why))  # it tells nothing about its value
+                return
+            if moves or any(guard.start <= cell[2] < guard.end for cell in home.questions):
+                yield from self.close(path, guard, why)
+                for number in self.behind(path, guard) if moves else ():
+                    yield from self.hold(number, why)
+                return
+
+    def behind(self, path: str, guard: Guard) -> list[int]:
+        """Findings in what runs behind a condition, but for values that are translated there."""
+        found = self.over(path, guard.first, guard.last)
+        return [number for number in found if self.findings[number].group]
+
+    def fate(self, path: str, place: StayingPlace) -> Tier:
+        """Whether a place moves, waits for a look or stays; a test's own wait holds nothing."""
+        numbers = self.over(path, place.start, place.end)
+        if any(is_waiting(self.findings[number]) for number in numbers):
+            return Tier.SAFE
+        tiers = {self.tier(number) for number in numbers}
+        return next((each for each in PLACED if each in tiers), Tier.REPORT)
 
     def is_off(self, path: str, guard: Guard) -> bool:
-        """Whether a condition is a comparison with a text that stays, and what it is before may be
-        off: there is nothing to hold."""
+        """Whether a condition is a comparison with a text, and what it is before may be off."""
         home = self.graph.file(path)
         compares = home is not None and home.questions.get(guard.cell) == COMPARISON  # type: ignore[arg-type]
-        stays = compares and not any(
-            self.tier(number) in PLACED for number in self.over(path, guard.start, guard.end)
-        )
-        return stays and may_be_off(self.graph.texts[path], guard)
+        return compares and may_be_off(self.graph.texts[path], guard)
 
     def close(self, path: str, guard: Guard, why: TierDecision) -> Iterator[Cell]:
         """Hold a condition, the questions that answer it, and what runs behind their answers."""
@@ -296,17 +329,46 @@ class Solver:
         for where, start, end in spans:
             yield from self.answer(where, start, end, why)
 
-    def answer(self, path: str, start: int, end: int, why: TierDecision) -> Iterator[Cell]:
-        """Hold what runs behind the answer of a question that stays: nothing does on the target."""
+    def follow_question(self, path: str, place: StayingPlace, why: TierDecision) -> Iterator[Cell]:
+        """Hold what runs behind a question that stays or waits, as it is or by a variable."""
         home = self.graph.file(path)
-        answers = (c for c in home.questions if start <= c[2] < end) if home is not None else ()
+        guards = home.conditions.values() if home is not None else ()
+        own = [each for each in guards if each.start <= place.start < each.end]
+        if any(may_be_off(self.graph.texts[path], guard) for guard in own):
+            return
+        for guard in own:
+            for number in () if guard.denied else self.behind(path, guard):
+                yield from self.hold(number, why)
+        yield from self.answer(path, place.at, place.asked, why, place.start)
+
+    def answer(
+        self, path: str, start: int, end: int, why: TierDecision, at: int = -1
+    ) -> Iterator[Cell]:
+        """Hold what runs behind the answer of a question that stays: nothing does on the target.
+
+        `at` is a place of it: what holds its value is followed as well.
+        """
+        home = self.graph.file(path)
+        if home is None:
+            return
+        answers = {c for c in home.questions if start <= c[2] < end}
+        answers |= {
+            c for c in home.edges
+            if c[0] == "value" and start <= c[2] <= at < c[3] <= end
+        }  # fmt: skip
         for cell in answers:
             for reached, _ in follow(cell, self.graph.near, ANSWERS):
                 where = home_of(reached)
                 other = self.graph.file(where)
                 for guard in other.asking.get(reached, ()) if other is not None else ():
-                    behind = self.over(where, guard.first, guard.last)
-                    for number in (*self.asked(where, guard), *behind):
+                    if where == path and guard.start <= at < guard.end:
+                        continue
+                    found = self.behind(where, guard)
+                    if at < 0:
+                        found = [
+                            *self.asked(where, guard), *self.over(where, guard.first, guard.last)
+                        ]  # fmt: skip
+                    for number in found:
                         yield from self.hold(number, why)
 
     def asked(self, path: str, guard: Guard) -> set[int]:

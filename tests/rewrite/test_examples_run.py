@@ -22,7 +22,8 @@ STYLES = (Style.DIRECT, Style.AGNOSTIC, Style.ACCELERATOR)
 # Examples that can't run by themselves, and why.
 NOT_RUN = {
     "JM120-6": "torchdata is not installed here",
-    "JM191-8": "a build script: setuptools would build",
+    "JM191-7": "a build script: setuptools would build",
+    "JM191-10": "a build script: setuptools would build",
     "JM235-2": "keys and lengths of a real batch are needed",
 }
 

@@ -97,7 +97,8 @@ class Class:
 class Guard:
     """A condition that code runs behind: the span of its test and the cells that it asks.
 
-    `first:last` is the span of what runs behind it, `cell` holds its answer.
+    `first:last` is the span of what runs behind it, by a no where it is `denied`; `cell` holds its
+    answer.
     """
 
     start: int
@@ -107,6 +108,7 @@ class Guard:
     first: int
     last: int
     cell: Cell | None
+    denied: bool = False
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ import ast
 import re
 from typing import Any
 
+from joymigrate.rewrite.guards import negative
 from joymigrate.rewrite.module import HELPER
 from joymigrate.rewrite.source import SourceText
 from joymigrate.rewrite.values.cells import (
@@ -168,7 +169,8 @@ class Expressions:
         if self.dotted(node) == "os.environ":
             return ("environment", "")
         asked = self.field(held, node.attr)
-        if held is not None and node.attr[:3] == "is_" and self.words.match(node.attr[3:]):
+        flagged = isinstance(node.ctx, ast.Load) and node.attr[:3] == "is_"
+        if held is not None and flagged and self.words.match(node.attr[3:]):
             flag = self.called_cell(node)
             self.file.questions[self.fresh(node)] = node.attr
             self.file.join(self.field(held, DEVICE), flag, node.lineno, COMPARED)
@@ -274,8 +276,9 @@ class Expressions:
         test = node.test
         one = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)
         known = one and ast.unparse(node.body) == ast.unparse(test.left)  # type: ignore[attr-defined]
-        negated = is_denied(node.test)
-        guard = self.guard_of(node.test, *self.span(node.orelse if negated else node.body))
+        negated = negative(node.test)
+        branch = node.orelse if negated else node.body
+        guard = self.guard_of(node.test, *self.span(branch), denied=negated)
         for branch, held in ((node.body, not negated), (node.orelse, negated)):
             self.guards.append((guard, held))
             value = self.value(branch)
@@ -299,7 +302,7 @@ class Expressions:
         del self.guards[len(self.guards) - behind :]
         return cell
 
-    def guard_of(self, test: ast.expr, first: int, last: int) -> Guard:
+    def guard_of(self, test: ast.expr, first: int, last: int, *, denied: bool = False) -> Guard:
         """A condition as the guard of what stands at `first:last`."""
         answer = self.value(test)
         cells = []
@@ -308,7 +311,7 @@ class Expressions:
                 cell = self.peek(node)
                 if cell is not None:
                     cells.append(cell)
-        guard = Guard(*self.span(test), test.lineno, tuple(cells), first, last, answer)
+        guard = Guard(*self.span(test), test.lineno, tuple(cells), first, last, answer, denied)
         self.file.conditions[guard.start, guard.end] = guard
         for cell in guard.cells:
             self.file.asking[cell].append(guard)
@@ -553,11 +556,6 @@ def is_split(node: ast.AST) -> bool:
     """Whether an expression takes a text apart: `where.split(":")`."""
     name = getattr(getattr(node, "func", None), "attr", "")
     return isinstance(node, ast.Call) and name in ("split", "rsplit", "partition", "rpartition")
-
-
-def is_denied(test: ast.expr) -> bool:
-    """Whether a condition is a negation."""
-    return isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
 
 
 QUESTIONS = ("is_available", "device_count")

@@ -7,6 +7,7 @@ import re
 import warnings
 from typing import Any
 
+from joymigrate.rewrite.guards import negative
 from joymigrate.rewrite.source import SourceText
 from joymigrate.rewrite.values.cells import (
     COMPARED,
@@ -17,7 +18,7 @@ from joymigrate.rewrite.values.cells import (
     Function,
     find_names,
 )
-from joymigrate.rewrite.values.expressions import Expressions, is_denied, is_split
+from joymigrate.rewrite.values.expressions import Expressions, is_split
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
@@ -165,12 +166,12 @@ class StatementReader(Expressions):
         """`if`: its test guards the body, or what follows where the body leaves."""
         if not self.chain:
             self.chain = self.span(node)[0] + 1
-        negated = is_denied(node.test)
+        negated = negative(node.test)
         after = negated and not node.orelse and leaves(node.body[-1])
         behind = node.orelse or node.body if negated else node.body
         last = end if after else self.span(behind[-1])[1]
         first = self.span(node)[1] if after else self.span(behind[0])[0]
-        guard = self.guard_of(node.test, first, last)
+        guard = self.guard_of(node.test, first, last, denied=negated)
         if leaves(node.body[-1] if negated else node.orelse[-1] if node.orelse else node.test):
             self.file.refusing.append(guard)
         self.guards.append((guard, not negated))
@@ -243,8 +244,8 @@ class StatementReader(Expressions):
                     self.file.made[made] = CallSite(made, called, (), arg.lineno)
                     parameter = ("name", self.path, scope, arg.arg)
                     self.file.join(parameter, made, arg.lineno, "annotated")
-        for mark in marks:
-            self.value(mark)
+        for mark in marks:  # `@skipif(…)` stands before what it decorates
+            self.guard_of(mark, self.span(node.body[0])[0], self.span(node)[1])
         if owner is not None and plain and "staticmethod" not in kinds:
             first = plain.pop(0)
             kind = "class" if "classmethod" in kinds else "object"
@@ -311,7 +312,7 @@ class StatementReader(Expressions):
         scope = self.span(node)[0] or 1
         bases = tuple(filter(None, (self.value(base) for base in node.bases)))
         for mark in node.decorator_list:
-            self.value(mark)
+            self.guard_of(mark, self.span(node.body[0])[0], self.span(node)[1])
         variable = self.variable(node.name)
         guards, self.guards = self.guards, []
         names = self.bound(node.body)
