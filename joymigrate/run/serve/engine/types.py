@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -13,6 +14,14 @@ ATTENTION = ("auto", "gather", "varlen", "vendor", "reference")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 MAX_LOGPROBS = 64
 MAX_DRAFTS = 32
+# Of a request's sampling, both ends included; below 0.01 a repetition penalty lets float32 scores
+# overflow. `top_k` 0 and -1 are all.
+BOUNDS: dict[str, tuple[float, float]] = {
+    "max_tokens": (0, math.inf), "min_tokens": (0, math.inf), "temperature": (0, 100),
+    "top_k": (-1, math.inf), "min_p": (0, 1), "repetition_penalty": (0.01, 100),
+    "presence_penalty": (-2, 2), "frequency_penalty": (-2, 2), "n": (1, 128),
+    "logprobs": (0, MAX_LOGPROBS), "prompt_logprobs": (0, MAX_LOGPROBS),
+}  # fmt: skip
 
 
 class Lost(RuntimeError):
@@ -50,54 +59,21 @@ class Sampling:
     n: int = 1
 
     def __post_init__(self) -> None:
-        limits: list[tuple[str, Any, bool, str]] = [
-            ("max_tokens", self.max_tokens, self.max_tokens is None or self.max_tokens >= 0, "≥ 0"),
-            ("min_tokens", self.min_tokens, self.min_tokens >= 0, "≥ 0"),
-            ("temperature", self.temperature, 0 <= self.temperature <= 100, "in [0, 100]"),
-            ("top_k", self.top_k, self.top_k >= -1, "≥ -1 (0 or -1: all)"),
-            ("top_p", self.top_p, 0 < self.top_p <= 1, "in (0, 1]"),
-            ("min_p", self.min_p, 0 <= self.min_p <= 1, "in [0, 1]"),
-            (
-                "repetition_penalty",
-                self.repetition_penalty,
-                0.01 <= self.repetition_penalty <= 100,  # below it float32 scores overflow
-                "in [0.01, 100]",
-            ),
-            (
-                "presence_penalty",
-                self.presence_penalty,
-                -2 <= self.presence_penalty <= 2,
-                "in [-2, 2]",
-            ),
-            (
-                "frequency_penalty",
-                self.frequency_penalty,
-                -2 <= self.frequency_penalty <= 2,
-                "in [-2, 2]",
-            ),
-            ("n", self.n, 1 <= self.n <= 128, "in [1, 128]"),
-            ("logprobs", self.logprobs, in_range(self.logprobs), f"in [0, {MAX_LOGPROBS}]"),
-            (
-                "prompt_logprobs",
-                self.prompt_logprobs,
-                in_range(self.prompt_logprobs),
-                f"in [0, {MAX_LOGPROBS}]",
-            ),
-            ("stop", self.stop, all(self.stop), "without empty strings"),
-        ]
-        for name, value, fits, wanted in limits:
-            if not fits:
+        for name, (low, high) in BOUNDS.items():
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                wanted = f"≥ {low}" if high == math.inf else f"in [{low}, {high}]"
                 raise JoyError(f"{name} is {value!r}, but must be {wanted}", where=name)
+        if not 0 < self.top_p <= 1:
+            raise JoyError(f"top_p is {self.top_p!r}, but must be in (0, 1]", where="top_p")
+        if not all(self.stop):
+            raise JoyError(f"stop is {self.stop!r}, but must be without empty strings",
+                           where="stop")  # fmt: skip
 
     @property
     def greedy(self) -> bool:
         """Whether the most probable token is taken."""
         return self.temperature == 0
-
-
-def in_range(count: int | None) -> bool:
-    """Whether so many log-probabilities may be asked for."""
-    return count is None or 0 <= count <= MAX_LOGPROBS
 
 
 class Guide(Protocol):

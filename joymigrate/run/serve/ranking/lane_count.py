@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from joymigrate import processors
@@ -18,22 +20,17 @@ GAIN = 1.1  # more lanes are taken for a tenth more requests a second
 TRY_SECONDS = 0.4
 
 
-class threads_for:
+@contextmanager
+def threads_for(lanes: int) -> Iterator[None]:
     """torch's threads divided among lanes, as they were afterwards."""
+    import torch
 
-    def __init__(self, lanes: int) -> None:
-        self.lanes = lanes
-
-    def __enter__(self) -> None:
-        import torch
-
-        self.before = torch.get_num_threads()
-        torch.set_num_threads(max(1, self.before // self.lanes))
-
-    def __exit__(self, *error: object) -> None:
-        import torch
-
-        torch.set_num_threads(self.before)
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(1, before // lanes))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def choose(program: RankingProgram, alone: str = "", most: int | None = None) -> int:

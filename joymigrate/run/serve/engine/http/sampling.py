@@ -7,7 +7,7 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.http.defaults import Defaults
 from joymigrate.run.serve.engine.http.fields import Fields
-from joymigrate.run.serve.engine.types import MAX_LOGPROBS, Sampling
+from joymigrate.run.serve.engine.types import Sampling
 from joymigrate.run.serve.web.errors import HttpRefusal
 
 MAX_CHOICES = 128
@@ -36,21 +36,17 @@ def read(
         return Sampling(
             max_tokens=max_tokens,
             min_tokens=fields.whole("min_tokens", 0, low=0, high=MAX_WHOLE) or 0,
-            temperature=fields.number("temperature", defaults.temperature, low=0, high=100),
+            temperature=fields.number("temperature", defaults.temperature),
             top_k=max(0, fields.whole("top_k", defaults.top_k, low=-1, high=MAX_WHOLE) or 0),
             top_p=fields.number("top_p", defaults.top_p, low=0, high=1) or tiny(),
-            min_p=fields.number("min_p", defaults.min_p, low=0, high=1),
+            min_p=fields.number("min_p", defaults.min_p),
             repetition_penalty=fields.number("repetition_penalty", defaults.repetition_penalty),
-            presence_penalty=fields.number(
-                "presence_penalty", defaults.presence_penalty, low=-2, high=2
-            ),
-            frequency_penalty=fields.number(
-                "frequency_penalty", defaults.frequency_penalty, low=-2, high=2
-            ),
+            presence_penalty=fields.number("presence_penalty", defaults.presence_penalty),
+            frequency_penalty=fields.number("frequency_penalty", defaults.frequency_penalty),
             seed=fields.whole("seed", low=-MAX_SEED, high=2**64 - 1),
             logit_bias=bias(fields.table_of("logit_bias")),
             logprobs=logprobs,
-            prompt_logprobs=fields.whole("prompt_logprobs", low=0, high=MAX_LOGPROBS),
+            prompt_logprobs=fields.whole("prompt_logprobs"),
             stop=stops,
             stop_token_ids=(*fields.wholes("stop_token_ids"), *ends),
             include_stop=fields.flag("include_stop_str_in_output"),
