@@ -22,6 +22,17 @@ def read_json(path: Path, *, help: str | None = None) -> Any:
         raise JoyError(f"not JSON: {error}", where=str(path), help=help) from None
 
 
+def parse_object(text: str | bytes, where: str) -> dict[str, Any]:
+    """A JSON object out of a text. Raises JoyError for anything else; `where` is its place."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise JoyError(f"not JSON: {error}", where=where) from None
+    if not isinstance(found, dict):
+        raise JoyError("not a JSON object", where=where)
+    return found
+
+
 def read_document(path: Path, schema: str, what: str, *, help: str) -> dict[str, Any]:
     """A JSON document of one schema. Raises JoyError for any other file: it is "not `what`"."""
     found = read_json(path, help=help)

@@ -22,6 +22,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from joymigrate import files
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.schema import document, read_file, setting
 
@@ -192,11 +193,7 @@ def write_configuration(
         raise JoyError(f"{launcher.name} reads a file, which a container would not see",
                        help="start it by itself, and put a gateway before its address")  # fmt: skip
     base = Path(os.path.expandvars(launcher.settings.base))
-    try:
-        made = json.loads(base.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise JoyError(f"the settings of {launcher.name} cannot be read: {error}", where=str(base),
-                       help=launcher.install) from None  # fmt: skip
+    made = files.read_json(base, help=launcher.install)
     known = {"model": wish.model, "name": wish.name, "port": port,
              "length": wish.max_model_len, "tensor_parallel": wish.tensor_parallel,
              "device_lists": [list(range(wish.tensor_parallel))]}  # fmt: skip

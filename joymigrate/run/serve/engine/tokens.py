@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.files import parse_object
 
 
 class FolderTokens:
@@ -76,10 +76,7 @@ def end_ids(folder: Path, config: Any, tokens: FolderTokens | NumberTokens) -> t
     found: list[Any] = []
     path = folder / "generation_config.json"
     if path.is_file():
-        try:
-            found += as_list(json.loads(path.read_text(encoding="utf-8")).get("eos_token_id"))
-        except (ValueError, AttributeError) as error:
-            raise JoyError(f"{path.name} is not JSON: {error}", where=str(path)) from None
+        found += as_list(parse_object(path.read_bytes(), str(path)).get("eos_token_id"))
     if not found:
         found += as_list(getattr(config, "eos_token_id", None))
     if not found and tokens.hf is not None:

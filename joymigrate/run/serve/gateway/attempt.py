@@ -13,6 +13,7 @@ from joymigrate.run.serve.gateway.backend import HttpAnswer
 from joymigrate.run.serve.gateway.calls import GatewayCall, forward_headers
 from joymigrate.run.serve.gateway.clock import tell_time
 from joymigrate.run.serve.gateway.meters import UpstreamMeters
+from joymigrate.run.serve.gateway.replies import passed_on
 from joymigrate.run.serve.gateway.upstreams import Instance, Upstream
 from joymigrate.run.serve.web.telemetry import RequestSpan, without_context
 
@@ -62,6 +63,12 @@ class UpstreamAttempt:
         if self.trace is not None:
             self.trace.answered(self.answer.status)
         return self.answer
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The answer's headers, as the client gets them."""
+        assert self.answer is not None
+        return passed_on(self.answer.headers, self.meters.name)
 
     def begun(self) -> None:
         """The first byte of the body came."""

@@ -47,7 +47,7 @@ from joymigrate.run.serve.gateway.relay_parts import (
     pump,
     read_all,
 )
-from joymigrate.run.serve.gateway.replies import passed_on, refuse
+from joymigrate.run.serve.gateway.replies import refuse
 from joymigrate.run.serve.gateway.resume import DONE
 from joymigrate.run.serve.gateway.routing import Router
 from joymigrate.run.serve.gateway.settings import GatewayLimits
@@ -271,11 +271,7 @@ class Relay:
             body = await read_all(answer, ANSWER_BYTES)
         except BackendFailure:
             body = b""
-        return web.Response(
-            status=answer.status,
-            body=body,
-            headers=passed_on(answer.headers, attempt.meters.name),
-        )
+        return web.Response(status=answer.status, body=body, headers=attempt.headers)
 
     async def in_one_piece(
         self, call: GatewayCall, attempt: UpstreamAttempt, answer: HttpAnswer
@@ -283,11 +279,7 @@ class Relay:
         """An answer that is judged as a whole before the client sees any of it."""
         until = attempt.started + self.limits.total_seconds
         body = await read_all(answer, ANSWER_BYTES, attempt, until)
-        reply = web.Response(
-            status=answer.status,
-            body=body,
-            headers=passed_on(answer.headers, attempt.meters.name),
-        )
+        reply = web.Response(status=answer.status, body=body, headers=attempt.headers)
         read = self.read_whole(call, attempt, body, answer.headers)
         if not self.take_whole(call, attempt, read):
             return RefusedAttempt(EMPTY, reply, attempt)
@@ -332,9 +324,7 @@ class Relay:
         if not block and call.method == "POST":
             raise BackendFailure(NO_BODY, f"status {answer.status} without a body")
         attempt.begun()
-        response = Relayed(
-            status=answer.status, headers=passed_on(answer.headers, attempt.meters.name)
-        )
+        response = Relayed(status=answer.status, headers=attempt.headers)
         try:
             await response.prepare(request)
             while block:
@@ -386,13 +376,12 @@ class Relay:
                 break
             if len(block) > EVENT_BYTES:
                 break
+        headers = attempt.headers
         if call.wants_words and stream.done and not stream.spoke:
             attempt.refused()
-            headers = passed_on(answer.headers, attempt.meters.name)
-            return RefusedAttempt(EMPTY, web.Response(body=block, headers=headers), attempt)
-        response = Relayed(
-            status=answer.status, headers=passed_on(answer.headers, attempt.meters.name)
-        )
+            reply = web.Response(body=block, headers=headers)
+            return RefusedAttempt(EMPTY, reply, attempt)
+        response = Relayed(status=answer.status, headers=headers)
         try:
             await response.prepare(request)
             failure, block = await pump(answer, stream, response, block, until)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError
+from joymigrate.files import parse_object
 from joymigrate.run.serve.ranking import cut, graph, texts
 from joymigrate.run.serve.ranking.call_convention import Calling, calling_of
 from joymigrate.run.serve.ranking.signature import FILE, Dimensions, ModelSignature, build
@@ -125,7 +126,7 @@ def open_program(path: Path, device: str) -> RankingProgram:
             f"torch {torch.__version__} cannot load this program: {first_line(error)}",
             where=str(path), help="export it with this version of torch",
         ) from None  # fmt: skip
-    told = beside(path) or (parse(extra[FILE], f"{path}:{FILE}") if extra[FILE] else None)
+    told = beside(path) or (parse_object(extra[FILE], f"{path}:{FILE}") if extra[FILE] else None)
     return from_exported(exported, path, told, device, path.stem)
 
 
@@ -240,19 +241,8 @@ def beside(path: Path) -> dict[str, Any] | None:
     """The description that lies beside the model, if any."""
     for place in (path.with_name(f"{path.stem}.{FILE}"), path.with_name(FILE)):
         if place.is_file():
-            return parse(place.read_text(encoding="utf-8"), str(place))
+            return parse_object(place.read_text(encoding="utf-8"), str(place))
     return None
-
-
-def parse(text: str | bytes, where: str) -> dict[str, Any]:
-    """A description as JSON. Raises `JoyError`."""
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise JoyError(f"the description is not JSON: {error}", where=where) from None
-    if not isinstance(found, dict):
-        raise JoyError("the description is a JSON object", where=where)
-    return found
 
 
 def export_deepfm(folder: Path) -> ExportedProgram:

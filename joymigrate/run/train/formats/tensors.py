@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from joymigrate import files
 from joymigrate.errors import JoyError, did_you_mean
 
 if TYPE_CHECKING:
@@ -130,12 +131,7 @@ def read_header(path: Path) -> tuple[dict[str, Any], int]:
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object. Raises `JoyError` for anything else."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise JoyError(f"cannot read: {error.strerror}", where=str(path)) from None
-    except ValueError as error:
-        raise JoyError(f"not JSON: {error}", where=str(path)) from None
+    found = files.read_json(path)
     if not isinstance(found, dict):
         raise JoyError("not a JSON object", where=str(path))
     return found

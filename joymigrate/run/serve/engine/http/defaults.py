@@ -7,13 +7,13 @@ answer that asks for none. From a folder or a value given by the operator it lim
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.files import parse_object
 from joymigrate.run.serve.engine.tokens import as_list
 from joymigrate.run.serve.engine.types import Sampling
 
@@ -78,12 +78,12 @@ def load(folder: Path, source: str = AUTO, override: str = "") -> Defaults:
                 help="auto (the model folder's own), none, or a folder that has one",
             )  # fmt: skip
     if source not in NONE and path.is_file():
-        given = table(path.read_text(encoding="utf-8"), str(path))
+        given = parse_object(path.read_text(encoding="utf-8"), str(path))
         if source != AUTO:
             ends = tuple(map(int, as_list(given.get("eos_token_id"))))
             most = [given[LENGTH]] if given.get(LENGTH) is not None else []
     if override:
-        more = table(override, "--override-generation-config")
+        more = parse_object(override, "--override-generation-config")
         for name in more:
             if name not in (*NAMES, LENGTH):
                 raise JoyError(
@@ -93,17 +93,6 @@ def load(folder: Path, source: str = AUTO, override: str = "") -> Defaults:
         given |= more
         most = [more[LENGTH]] if more.get(LENGTH) is not None else most
     return check_defaults(given, most, ends, str(path) if not override else "generation config")
-
-
-def table(text: str, where: str) -> dict[str, Any]:
-    """A JSON object; raises `JoyError`."""
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise JoyError(f"no JSON: {error}", where=where) from None
-    if not isinstance(found, dict):
-        raise JoyError("no JSON object", where=where)
-    return found
 
 
 def check_defaults(

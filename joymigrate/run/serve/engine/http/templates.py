@@ -6,12 +6,12 @@ an underscore nor change what it is given.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from joymigrate import files
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.web.errors import HttpRefusal
 
@@ -149,12 +149,7 @@ def special_tokens(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object, empty where there is no such file."""
-    if not path.is_file():
-        return {}
-    try:
-        found = json.loads(read_text(path))
-    except ValueError as error:
-        raise JoyError(f"not valid JSON: {error}", where=str(path)) from None
+    found = files.read_json(path) if path.is_file() else {}
     return found if isinstance(found, dict) else {}
 
 

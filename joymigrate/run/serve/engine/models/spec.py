@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from joymigrate import files
 from joymigrate.errors import JoyError
 
 FILE = Path(__file__).with_name("families.yaml")
@@ -76,14 +76,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not folder.is_dir():
         raise JoyError("there is no such model folder", where=str(folder))
-    try:
-        read = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise JoyError(
-            "the folder has no config.json, so it is no model", where=str(folder)
-        ) from None
-    except ValueError as error:
-        raise JoyError(f"config.json is not JSON: {error}", where=str(path)) from None
+    if not path.is_file():
+        raise JoyError("the folder has no config.json, so it is no model", where=str(folder))
+    read = files.read_json(path)
     if not isinstance(read, dict) or not isinstance(read.get("model_type"), str):
         raise JoyError("config.json names no model_type", where=str(path))
     return read

@@ -166,8 +166,8 @@ def test_another_folders_ends_count_unless_they_are_ignored(told: Running, folde
     ("source", "override", "said"),
     [
         ("/nowhere", "", "there is no generation_config.json in '/nowhere'"),
-        ("auto", "{", "no JSON"),
-        ("auto", "[1]", "no JSON object"),
+        ("auto", "{", "not JSON"),
+        ("auto", "[1]", "not a JSON object"),
         ("auto", '{"temperatur": 1}', "Did you mean 'temperature'"),
         ("auto", '{"temperature": "hot"}', "must be a number"),
         ("auto", '{"top_p": 2}', r"must be in \(0, 1\]"),
