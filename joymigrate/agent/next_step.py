@@ -24,6 +24,10 @@ COUNTED = {  # parts of a verdict's `covered`
     "printed": "{compared} of {of} printed numbers compared",
     "run": "{compared} of {of} series of the whole run compared",
 }
+COMPARED = {
+    "coverage": "{compared} of {recorded} values compared",
+    "operators": "{compared} of {recorded} operator calls compared",
+}
 MOST_REASONS = 3
 MOST_COVERS = 3  # a text of this many others' length
 
@@ -185,11 +189,10 @@ def covered_by(run: Mapping[str, Any], verify: Mapping[str, Any]) -> Text:
     """What a pass looked at: places that ran, what was compared of what there is, and what was not
     with the reasons."""
     reached = format_share(run.get("reached_pct"))
-    values = pick(verify.get("coverage") or NOTHING, "compared", "recorded")
-    parts = [
-        Text("{reached} % of the rewritten places ran", reached=reached),
-        Text("{compared} of {recorded} values compared", **values),
-    ]
+    parts = [Text("{reached} % of the rewritten places ran", reached=reached)]
+    for key, text in COMPARED.items():
+        if key in verify:
+            parts.append(Text(text, **pick(verify[key] or NOTHING, "compared", "recorded")))
     counts = verify.get("covered") or NOTHING
     for part, text in COUNTED.items():
         found = counts.get(part) or NOTHING

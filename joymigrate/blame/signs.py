@@ -99,7 +99,7 @@ LACKING = (  # (`Type: message`, how it is known, what to do)
     (
         re.compile(r"^(?:FileNotFoundError|NotADirectoryError)"),
         "the file is not there, or not where the program looks",
-        "put it there, or name its place in the options",
+        "put it there, or name its place in the options: a few rows of its form are enough",
     ),
     (
         re.compile(

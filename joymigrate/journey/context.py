@@ -29,7 +29,10 @@ SHOWN = 12  # last lines of a failed command that its message quotes
 
 
 # What our own commands and a vendor's library add behind the program's last words.
-OURS = re.compile(r"^(rehearsal: |record: |verify: |baseline: |\[ERROR\] .*ERR\d+)")
+OURS = re.compile(
+    r"^(rehearsal: |record: |verify: |baseline: |error: the program ended with exit code \d+; "
+    r"|error: nothing was recorded|\[ERROR\] .*ERR\d+)"
+)
 PLACE = {"PWD", "OLDPWD"}
 # Two runs of a program that sets no seed start from other weights: both get one, and what they draw
 # on a device is the same on both sides, too. Python orders sets of strings anew in every process: a
@@ -70,15 +73,19 @@ class CompletedCommand:
         """All that it printed."""
         return self.log.read_text(encoding="utf-8", errors="replace").strip()
 
-    def tail(self) -> str:
-        """The program's last lines, without what was added behind them."""
+    def lines(self) -> list[str]:
+        """The program's lines, without what was added to them."""
         kept: list[str] = []
         added = False
         for line in of_first_rank(self.text()).splitlines():
             added = bool(OURS.match(line)) or (added and line.startswith("  "))
             if not added:
                 kept.append(line)
-        return "\n".join(kept[-SHOWN:])
+        return kept
+
+    def tail(self) -> str:
+        """The last of these lines."""
+        return "\n".join(self.lines()[-SHOWN:])
 
 
 @dataclass(slots=True)

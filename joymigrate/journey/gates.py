@@ -135,7 +135,7 @@ def baseline(figures: Mapping[str, Any], verdict: str | None, limit: bool) -> An
     if figures.get("failure") != "broken":
         return None
     said = Text("the program fails before the migration: {said}", said=figures["said"])
-    return figures.get("exit_code"), said
+    return figures.get("exit_code"), sentence(figures["stop"]) if figures.get("stop") else said
 
 
 def rehearse(figures: Mapping[str, Any], verdict: str | None, limit: bool) -> Any:

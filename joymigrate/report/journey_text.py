@@ -114,7 +114,8 @@ def title(document: Mapping[str, Any]) -> str:
     name = str(document["project"]).rstrip("/").rpartition("/")[2]
     rehearsed = "_rehearsed" if document["grade"] == "rehearsed" else ""
     early = any(s["name"] == "rewrite" and s["status"] == "pending" for s in document["journey"])
-    verdict = say("fail_early" if early else f"{document['verdict']}{rehearsed}")
+    lacks = "_lacking" if document.get("whose") == "environment" else ""
+    verdict = say(f"fail_early{lacks}" if early else f"{document['verdict']}{rehearsed}")
     part = share(document)
     verdict = f"{verdict} ({part})" if part else verdict
     return say("title", project=name, chip=chip_title(document["chip"]), verdict=verdict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,22 @@ def test_the_page_escapes_links_and_draws(journey: Journey, lang: str) -> None:
     assert "<svg" in text
     assert "joymigrate rollback 0002" in text
     assert ("迁移过程" in text) == (lang == "zh")
+
+
+@pytest.mark.parametrize("whose", ["environment", "program"])
+def test_what_this_machine_lacks_is_said_in_the_first_line(journey: Journey, whose: str) -> None:
+    stop = {
+        "line": "a.py:2",
+        "message": "No such file",
+        "whose": whose,
+        "how_known": "",
+        "next": "",
+    }
+    held = StepOutcome("baseline", StepStatus.STOPPED, "", {"stop": stop}, verdict="fail")
+    pending = StepOutcome("rewrite", StepStatus.PENDING, "not reached")
+    first, *_ = journey_text.text(to_json(replace(journey, outcomes=(held, pending)))).splitlines()
+    assert "stopped before anything was changed" in first
+    assert ("something is missing on this machine" in first) == (whose == "environment")
 
 
 def test_junit_has_one_case_per_step(journey: Journey) -> None:

@@ -7,11 +7,18 @@ from typing import Any
 
 import pytest
 
-from joymigrate.journey.context import StepContext
+from joymigrate.journey.context import CompletedCommand, StepContext
 from joymigrate.journey.gates import Gates
 from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus
 from joymigrate.journey.steps import baseline
-from joymigrate.journey.steps.verify import broke_off, idle_chip, loss_scale, other_path
+from joymigrate.journey.steps.train import tell_compared
+from joymigrate.journey.steps.verify import (
+    OPERATORS,
+    broke_off,
+    idle_chip,
+    loss_scale,
+    other_path,
+)
 
 
 @pytest.mark.parametrize(
@@ -128,3 +135,27 @@ def test_a_chip_without_work_is_said_unless_the_original_used_no_card(
     found = idle_chip(at, {"target": {"chip": chip}})
     said = {"line": "net.py:23", "message": "m", "said": "net.py:23: m; r"}
     assert found == (said if idle else None)
+
+
+@pytest.mark.parametrize(
+    ("printed", "verdict", "told"),
+    [
+        ("L=64 took 90.2 ms", "pass", True),  # a time is measured, and is another one everywhere
+        ("L=64 took 12.5 ms\nmean 0.25", "pass", True),
+        ("L=64 took 12.5 ms\nmean 0.75", "pass", False),
+        ("L=64 took 90.2 ms", "inconclusive", False),
+    ],
+)
+def test_operators_stand_for_losses_where_all_that_is_printed_agrees(
+    tmp_path: Path, printed: str, verdict: str, told: bool
+) -> None:
+    runs = []
+    for name, text in (("here", "L=64 took 12.5 ms\nmean 0.25"), ("chip", printed)):
+        log = tmp_path / name
+        log.write_text(f"{text}\nbaseline: computed on this CPU\n  ended with exit code 2\n")
+        runs.append(CompletedCommand("", 0, log))
+    runs[0].log.write_text("\n".join(runs[0].lines()[: len(printed.splitlines())]))
+    judged = StepOutcome("verify", StepStatus.DONE, "", {"baseline": OPERATORS}, verdict=verdict)
+    request = JourneyRequest(tmp_path, ("python", "bench.py"), "ascend")
+    at = StepContext(request, Gates(), tmp_path, before={"verify": judged})
+    assert (tell_compared(at, *runs) is not None) is told

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import shutil
 from collections.abc import Collection, Sequence
@@ -34,7 +33,6 @@ COPY = "baseline/original"  # the project without the rewrite, where it was rewr
 FIRST = "baseline/first"  # the project when no rewrite held in it
 FILES = "baseline/files.json"  # what the original consists of, with hashes
 SEEN = "stand-ins.json"  # what the stand-ins saw, beside the recording
-ENDED = re.compile(r"^error: (?:the program ended with exit code (\d+); |nothing was recorded)")
 
 
 def words(
@@ -103,7 +101,7 @@ def run(at: StepContext) -> StepOutcome:
             of=of,
             device=device,
         )
-        help_ = Text.join("\n\n", (tail(done), OURS))
+        help_ = Text.join("\n\n", (done.tail(), OURS))
         return StepOutcome(
             "baseline", StepStatus.DONE, told, figures, (LOG,), verdict="inconclusive", help=help_
         )
@@ -157,7 +155,7 @@ def counts(losses: int) -> Text:
 
 def empty(done: CompletedCommand) -> Text:
     """That a program called no torch module here, and what it said last: it may say why."""
-    said = (tail(done).splitlines() or [""])[-1].strip()
+    said = (done.lines() or [""])[-1].strip()
     if not said:
         return Text("nothing to compare: it calls no torch module here")
     return Text(
@@ -319,13 +317,6 @@ def device_of(program: Any) -> str:
     """`NVIDIA H200`, or `CPU`."""
     devices = (program.get("environment") or {}).get("devices") or {}
     return ", ".join(map(str, devices.values())) or "CPU"
-
-
-def tail(done: CompletedCommand) -> str:
-    """The program's last lines, without the recorder's words."""
-    said = done.tail().splitlines()
-    cut = next((n for n, line in enumerate(said) if ENDED.match(line)), len(said))
-    return "\n".join(said[:cut])
 
 
 def recorded_bundle(at: StepContext) -> Path | None:

@@ -12,8 +12,9 @@ from joymigrate.journey.context import DRAWN, CompletedCommand, StepContext, Ste
 from joymigrate.journey.losses import write_curve
 from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus
 from joymigrate.journey.speed import SCHEMA, speed
-from joymigrate.journey.steps import baseline, rehearse
+from joymigrate.journey.steps import baseline, rehearse, verify
 from joymigrate.language import Text
+from joymigrate.verify.text_numbers import columns
 
 BASE, CHIP = "train/baseline-log.txt", "train/chip-log.txt"
 AGAIN = "train/again-log.txt"
@@ -95,9 +96,8 @@ def compare_runs(at: StepContext) -> StepOutcome:
     ]
     figures = {"losses": counts, "baseline": of, **write_speed(at, base, chip)}
     logs = ("train/speed.json", BASE, CHIP)
-    if not any(counts) and (number := count_verified_steps(at)):
-        text = "no loss is printed; verify compared all that it recorded in {number} step{number_s}"
-        return StepOutcome("train", StepStatus.SKIPPED, Text(text, number=number), figures, logs)
+    if not any(counts) and (told := tell_compared(at, base, chip)):
+        return StepOutcome("train", StepStatus.SKIPPED, told, figures, logs)
     if not all(counts):
         return StepOutcome(
             "train",
@@ -110,14 +110,30 @@ def compare_runs(at: StepContext) -> StepOutcome:
     return judge_curves(at, of, counts, figures, logs)
 
 
-def count_verified_steps(at: StepContext) -> int:
-    """In how many steps `verify` compared every loss and update that there is, and found them
-    equal."""
+def tell_compared(at: StepContext, base: CompletedCommand, chip: CompletedCommand) -> Text | None:
+    """What `verify` compared in place of losses: every loss and update of the recorded steps; or
+    the operators of a program whose other numbers, but times and sizes, are printed equally."""
     found = at.before.get("verify")
-    covered = found.figures.get("covered", {}) if found and found.verdict == "pass" else {}
+    if found is None or found.verdict != "pass":
+        return None
+    if found.figures["baseline"] == verify.OPERATORS:
+        text = "no loss is printed; verify compared the operators, and other printed numbers agree"
+        there = list_printed(chip)
+        same = all(there.get(key) == numbers for key, numbers in list_printed(base).items())
+        return Text(text) if same else None
+    covered = found.figures.get("covered", {})
     parts = [covered.get(name, {}) for name in ("loss", "update")]
-    whole = covered and all(one.get("compared") == one.get("of") for one in parts)
-    return int(covered["steps"]["compared"]) if whole else 0
+    if not covered or any(one.get("compared") != one.get("of") for one in parts):
+        return None
+    text = "no loss is printed; verify compared all that it recorded in {number} step{number_s}"
+    return Text(text, number=covered["steps"]["compared"])
+
+
+def list_printed(done: CompletedCommand) -> dict[str, list[float]]:
+    """The numbers that a program printed, by the words around them, without what it measured."""
+    found = columns(done.lines())
+    kept = {str(column.key): numbers for column, numbers in found.items() if not column.measures}
+    return {key: [one.value for one in numbers] for key, numbers in kept.items()}
 
 
 def judge_curves(

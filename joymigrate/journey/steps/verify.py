@@ -10,7 +10,7 @@ from typing import Any
 
 from joymigrate.journey.context import StepContext, StepFailed
 from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus
-from joymigrate.journey.steps import baseline, rehearse
+from joymigrate.journey.steps import baseline, coverage, rehearse
 from joymigrate.journey.tree import SKIPPED
 from joymigrate.language import Text
 from joymigrate.verify.cause import REDUCED
@@ -24,6 +24,8 @@ SCALED = ("gradient scale", "scale")  # of gradients, and of the loss itself whe
 LEAST_SCALE = 1024  # scalers start at 65,536 and halve where they overflow
 SCALE_ROUNDING = 0.01
 MOST_FILES = 2000
+OPERATORS = "float64, operator by operator"  # a baseline where no module is called
+MOST_TOLD = 3  # calls that were not compared
 ASKED = "cuda_is_available"  # a trap of a rehearsal
 IDLE = "the migrated program computed nothing on the chip"
 AGAIN = "verify/again.jmb"  # the baseline recorded a second time
@@ -140,9 +142,11 @@ def without(at: StepContext) -> StepOutcome:
     found = at.before.get("baseline")
     ran = found is not None and found.figures.get("exit_code") == 0
     rehearsed = at.before.get("rehearse")
-    used = rehearsed is not None and bool(rehearsed.figures.get("peak_bytes"))
-    used &= not (at.gpu_here or (found is not None and found.figures.get("stand_ins")))
+    worked = rehearsed is not None and bool(rehearsed.figures.get("peak_bytes"))
+    used = worked and not (at.gpu_here or (found is not None and found.figures.get("stand_ins")))
     unseen = found is not None and ran and found.verdict == "inconclusive"
+    if ran and worked and not used and not unseen and at.path(coverage.TRACE).is_file():
+        return judge_operators(at)
     why = (
         "not compared: the original ends well on this machine, and not under our recorder"
         if unseen
@@ -159,6 +163,36 @@ def without(at: StepContext) -> StepOutcome:
         {"verdict": "inconclusive", "baseline": None, "verified_pct": 0.0},
         verdict="inconclusive",
         help="" if ran and not used else better(at),
+    )
+
+
+def judge_operators(at: StepContext) -> StepOutcome:
+    """The operators of a program that calls no torch module: each distinct call, on the chip and in
+    float64. What the program makes of them is not compared."""
+    ask = ["verify", "ops", "--from", str(at.path(coverage.TRACE)), "--to", at.request.chip]
+    ask += ["--no-edges", "--format", "json", "-o", str(at.path(RESULT))]
+    ask += ["--subject", at.request.subject, *([] if at.chip_here else ["--rehearse"])]
+    at.path(RESULT).parent.mkdir(parents=True, exist_ok=True)
+    at.joymigrate(REPLAY_LOG, *ask, ok=(0, 1, 3))
+    found = at.load(RESULT)
+    counts = {key: found["coverage"][key] for key in ("compared", "recorded")}
+    text = "no torch module is called; {compared} of {recorded} operator calls compared: {verdict}"
+    why = Text("the program's own values: it calls no torch module")
+    return StepOutcome(
+        "verify",
+        StepStatus.DONE,
+        Text(text, **counts, verdict=found["verdict"]),
+        {
+            "verdict": found["verdict"],
+            "baseline": OPERATORS,
+            "operators": counts,
+            "first_divergence": found["first_divergence"],
+            "uncovered": [{"what": "values", "count": 1, "reason": why}],
+            "verified_pct": 0.0,
+        },
+        (RESULT,),
+        verdict=found["verdict"],
+        help=Text.join("\n", [found["reason"] or "", *found["coverage"]["uncompared"][:MOST_TOLD]]),
     )
 
 

@@ -55,7 +55,7 @@ def gate(step: JourneyStep) -> Phrase | None:
     held = step.raw["figures"].get("held")
     if not held or f"gate_{held['gate']}" not in WORDS:
         return None
-    if held["gate"] == "rehearse" and step.raw["figures"].get("stop"):
+    if step.raw["figures"].get("stop"):
         return None  # the step's own words say where it stopped
     key = f"gate_{held['gate']}"
     form = POINTS if held["gate"] == "automatic" else SIGNIFICANT
