@@ -66,6 +66,7 @@ class Findings:
     short: Any = None  # words for a target that did less than the baseline
     made: Growth = field(default_factory=Growth)  # of what is made of numbers from outside
     chosen: float = math.inf  # step from which the program may have chosen otherwise by rounding
+    flips: bool = False  # the baseline's own runs choose otherwise, too
     end: float = math.inf  # step from which the sides do not compute the same thing any more
 
     def failed(self, *stages: str) -> Difference | None:

@@ -118,28 +118,32 @@ class FreeStep:
         moved: float = 0.0,
     ) -> None:
         self.found, self.view, self.step, self.models = found, view, step, models
-        usual = {kind: max(null, moved) for kind, null in self.usual_nulls(judge).items()}
+        usual = self.usual_nulls(judge)
+        alone = [math.prod(shape) == 1 for shape in found.table.shape]
+        types = map(resolution, found.table.dtype)
+        floors = [
+            max(usual[kind][one], moved, least)
+            for kind, one, least in zip(found.table.kind, alone, types, strict=True)
+        ]
         self.decided: list[SeriesDecision | None] = [
             None
             if np.isnan(error)
             else judge.decide(
-                record_key(step, row),
-                ErrorSeries([(step, float(error))], floor=max(usual[kind], resolution(dtype))),
+                record_key(step, row), ErrorSeries([(step, float(error))], floor=floor)
             )
-            for row, (error, kind, dtype) in enumerate(
-                zip(found.errors, found.table.kind, found.table.dtype, strict=True)
-            )
+            for row, (error, floor) in enumerate(zip(found.errors, floors, strict=True))
         ]
 
-    def usual_nulls(self, judge: Judge) -> dict[str, float]:
-        """What the records of each kind are usually off by in the baseline's own runs: one that
-        happened to move less in them will not do so in every clean run."""
-        nulls: dict[str, list[float]] = {kind: [] for kind in self.found.table.kind}
+    def usual_nulls(self, judge: Judge) -> dict[str, tuple[float, float]]:
+        """What the records of each kind are off by in the baseline's own runs, usually and at the
+        most: one that happened to move less in them will not do so in every clean run, and a single
+        number may come to the same in all of them."""
+        nulls: dict[str, list[float]] = {kind: [0.0] for kind in self.found.table.kind}
         for row, kind in enumerate(self.found.table.kind):
             key = record_key(self.step, row)
             errors = [null[key].points[0][1] for null in judge.nulls if key in null]
             nulls[kind] += [max(errors)] if errors else []
-        return {k: float(np.median(e or [0.0])) for k, e in nulls.items()}
+        return {k: (float(np.median(e[1:] or e)), max(e)) for k, e in nulls.items()}
 
     def weights_apart(self, judge: Judge) -> float:
         """How far the baseline's own runs have all weights apart as the step ends, relative to

@@ -25,11 +25,13 @@ RESOLUTION = 2.0**-23  # of float32, in which the sizes of what is seen are kept
 @dataclass(frozen=True, slots=True)
 class ErrorSeries:
     """Errors of one thing by where they were seen. `exact`: an error is there or not. Below `floor`
-    an error is none: the resolution of its numbers."""
+    an error is none: the resolution of its numbers; `of_weight`: what float32 resolves of a weight,
+    which may have fewer digits."""
 
     points: Sequence[tuple[int, float]]
     exact: bool = False
     floor: float = RESOLUTION
+    of_weight: bool = False
 
     def first_unequal(self) -> float:
         """Where an exact series differs first; infinite for nowhere."""
@@ -65,6 +67,7 @@ class Judge:
     coarser: float = 1.0  # how many times coarser than in the nulls the target rounds
     grain: float = 0.0  # the rounding of the program's coarsest type, which comes or does not
     end: float = math.inf  # the first step that the baseline's other runs did not see
+    weights: float = RESOLUTION  # the rounding of the coarsest type of a weight
     known: dict[bool, float] = field(default_factory=dict)  # factors, once they are asked for
 
     def decide(self, key: Key, series: ErrorSeries) -> SeriesDecision:
@@ -79,7 +82,7 @@ class Judge:
             # What is not finite on one side alone needs no null.
             at = next((at for at, error in series.points if error == math.inf), None)
             return SeriesDecision(at, worst, None, -math.inf if worst else math.inf)
-        factor, null, limit = self.factor(key), max(series.floor, self.floor, self.grain), 0.0
+        factor, null, limit = self.factor(key), max(self.least(series), self.floor), 0.0
         untold = math.inf
         known, next_one = sorted(point for one in others for point in one.points), 0
         for at, error in sorted(series.points):
@@ -90,6 +93,11 @@ class Judge:
                 return SeriesDecision(at, error, limit)
             untold = at if limit >= ALL_OF_IT and untold == math.inf else untold
         return SeriesDecision(None, worst, limit, untold)
+
+    def least(self, series: ErrorSeries) -> float:
+        """The error below which a series has none, by the types of the program."""
+        digits = max(self.weights / RESOLUTION, 1.0) if series.of_weight else 1.0
+        return max(series.floor * digits, self.grain)
 
     def factor(self, key: Key = RECORD) -> float:
         """How many times its null a clean error may be: by how far the baseline's own runs are
@@ -117,7 +125,7 @@ class Judge:
         for first, second in zip(self.nulls, self.nulls[1:], strict=False):
             for key, one in first.items():
                 if key in second and not one.exact:
-                    found = list(ratios(one, second[key], self.grain))
+                    found = list(ratios(one, second[key], self.least(one)))
                     if found:
                         yield key[0], math.sqrt(sum(value**2 for value in found) / len(found))
 
@@ -134,11 +142,9 @@ def tail_quantile(found: Sequence[float], alpha: float) -> float:
     return start + mean_excess * math.log(count / alpha)
 
 
-def ratios(one: ErrorSeries, two: ErrorSeries, grain: float) -> Iterable[float]:
-    """Logarithms of what two null series are apart by, where either is above the floor, which is
-    no finer than the `grain` of the program's numbers."""
+def ratios(one: ErrorSeries, two: ErrorSeries, floor: float) -> Iterable[float]:
+    """Logarithms of what two null series are apart by, where either is above the floor."""
     a, b = (list(accumulate((e for _, e in s.points), max)) for s in (one, two))
-    floor = max(one.floor, grain)
     for mine, other in zip(a, b, strict=False):
         if max(mine, other) > floor and math.isfinite(max(mine, other)):
             yield math.log(max(mine, floor) / max(other, floor))

@@ -11,7 +11,7 @@ from joymigrate.verify.findings import Findings, by_step, keep_first
 from joymigrate.verify.judge import ErrorSeries, Judge, Key
 from joymigrate.verify.model import Difference, Phase, RecordStatus
 from joymigrate.verify.text_numbers import NumberColumn, Printed, columns, counterparts, distances
-from joymigrate.verify.watch_stage import CHOSEN, ENDED, FARTHER, PARTED, is_untold, tell
+from joymigrate.verify.watch_stage import CHOSEN, ENDED, FARTHER, PARTED, UNTOLD, is_untold, tell
 
 STAGE, PRINTED = "S5P", "printed"
 
@@ -69,8 +69,9 @@ def row_of(
     if is_untold(judge, found, series, decided, PRINTED):
         return None
     at, reason, chosen = decided.at, None, math.isfinite(found.chosen)
-    if at is not None and math.isfinite(found.end):
-        found.leave_out(PRINTED, len(series.points), PARTED)
+    flipped = found.flips and series.exact  # words that are sampled, counts of what is chosen
+    if at is not None and (flipped or math.isfinite(found.end)):
+        found.leave_out(PRINTED, len(series.points), UNTOLD if flipped else PARTED)
         return None
     if at is not None:
         reason = Text(

@@ -23,6 +23,7 @@ from joymigrate.verify.bundle.write import MANIFEST, RankWriter, complete
 from joymigrate.verify.calls import same_value
 from joymigrate.verify.files_stage import observe_files
 from joymigrate.verify.free import compare_step, record_key, resolution
+from joymigrate.verify.identity import owner_of
 from joymigrate.verify.judge import ErrorSeries, Judge, Key
 from joymigrate.verify.module_stage import other_numbers
 from joymigrate.verify.printed_stage import observe_prints
@@ -60,10 +61,12 @@ def judge_of(
     ]
     tests = sum(map(len, watch.get("series", {}).values())) + len(lines)
     tests += max((sum(map(len, run["tables"].values())) for run in runs), default=0)
-    types = {dtype for step in rank.steps for dtype in rank.table(step).dtype}
-    grain = max(map(resolution, types), default=0.0)
-    tests = max(tests, 1) * processes
-    return Judge(limits, nulls, tests, usual_error(rank, runs), coarser, grain, end)
+    tables = [rank.table(step) for step in rank.steps]
+    kinds = {pair for table in tables for pair in zip(table.kind, table.dtype, strict=True)}
+    grain = max((resolution(dtype) for _, dtype in kinds), default=0.0)
+    weights = max((resolution(dtype) for kind, dtype in kinds if kind == "param"), default=0.0)
+    tests, usual = max(tests, 1) * processes, usual_error(rank, runs)
+    return Judge(limits, nulls, tests, usual, coarser, grain, end, weights)
 
 
 def share_losses(series: Mapping[Key, ErrorSeries]) -> dict[Key, ErrorSeries]:
@@ -190,11 +193,13 @@ def find_unrepeated(ours: Rank, again: Rank, end: float = math.inf) -> dict[str,
 
 def find_trained(rank: Rank) -> Callable[[str], bool]:
     """Tells which weights training has made, of those that a baseline had at first calls: those
-    that are watched beside it (`held`), and that its other runs have otherwise."""
+    that are watched beside it (`held`), of modules of which another run has any weight otherwise:
+    in 16 bits some of them come to the same by chance."""
     series = rank.json("watch.json").get("series", {})
     held = {name.removeprefix("held ") for name in series if name.startswith("held ")}
     if runs_of(rank):
-        held &= set(rank.json(UNREPEATED).get("weights", ()))
+        moved = {owner_of(name)[0] for name in rank.json(UNREPEATED).get("weights", ())}
+        held = {name for name in held if owner_of(name)[0] in moved}
     return held.__contains__
 
 

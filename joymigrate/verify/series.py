@@ -119,7 +119,8 @@ def update_errors(ours: Items, theirs: Items) -> ErrorSeries:
     there = by_step(theirs)
     known = [(int(s), m, there[s][0], n) for s, m, n in ours if s in there]
     points = [(s, log_ratio(mine, other, norm)) for s, mine, other, norm in known]
-    return ErrorSeries(points, floor=resolution((mine, norm) for _, mine, _, norm in known))
+    floor = resolution((mine, norm) for _, mine, _, norm in known)
+    return ErrorSeries(points, floor=floor, of_weight=True)
 
 
 def resolution(sizes: Iterable[tuple[float, float]]) -> float:
@@ -156,7 +157,7 @@ def growth_errors(ours: Items, theirs: Items) -> ErrorSeries:
             points.append((int(step), gap / most))
             known.append((most, norm))
         before = step, norm, other[1]
-    return ErrorSeries(points, floor=resolution(known))
+    return ErrorSeries(points, floor=resolution(known), of_weight=True)
 
 
 def weight_errors(ours: Items, theirs: Items) -> ErrorSeries:

@@ -42,7 +42,7 @@ from joymigrate.verify.tape_entries import (
     written_by,
 )
 from joymigrate.verify.traced_number import Number, numbers_in
-from joymigrate.verify.transforms import Again, Taken, tensors_in
+from joymigrate.verify.transforms import Again, Taken, map_leaves, tensors_in
 from joymigrate.verify.uninitialised_memory import fill_blanks
 
 VIEWS = ("T", "mT", "H", "mH", "real", "imag")
@@ -485,17 +485,15 @@ class Tape(TorchFunctionMode):
 
     def stored(self, value: Any) -> Any:
         """Arguments with slots for tensors."""
-        if isinstance(value, torch.Tensor):
-            return self.slot(value)
-        if isinstance(value, Number):
-            return value.slot if value.slot.number in self.groups else float(value)
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return type(value)(*(self.stored(v) for v in value))
-        if type(value) in (list, tuple):
-            return type(value)(self.stored(v) for v in value)
-        if type(value) is dict:
-            return {k: self.stored(v) for k, v in value.items()}
-        return value
+
+        def store(leaf: Any) -> Any:
+            if isinstance(leaf, torch.Tensor):
+                return self.slot(leaf)
+            if isinstance(leaf, Number):
+                return leaf.slot if leaf.slot.number in self.groups else float(leaf)
+            return leaf
+
+        return map_leaves(value, store)
 
     # -- running again ---------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from joymigrate.chips import all_chips
-from joymigrate.verify.transforms import found_in, tensors_in
+from joymigrate.verify.transforms import found_in, map_leaves, tensors_in
 from joymigrate.verify.uninitialised_memory import fill_blanks
 
 MOST_NUMBERS = 64  # of one call, and read of late
@@ -126,19 +126,16 @@ IN_FLOAT32_ONLY: Mapping[str, Callable[..., Any]] = {
 
 def place_tensors(value: Any, env: Mapping[int, Any]) -> Any:
     """Stored arguments with this run's tensors; devices become the CPU."""
-    if isinstance(value, TapeSlot):
-        return env[value.number]
-    if isinstance(value, torch.device):
-        return torch.device("cpu")
-    if isinstance(value, str) and value.partition(":")[0] in device_types():
-        return "cpu"
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(place_tensors(v, env) for v in value))
-    if type(value) in (list, tuple):
-        return type(value)(place_tensors(v, env) for v in value)
-    if type(value) is dict:
-        return {k: place_tensors(v, env) for k, v in value.items()}
-    return value
+
+    def place(leaf: Any) -> Any:
+        if isinstance(leaf, TapeSlot):
+            return env[leaf.number]
+        if isinstance(leaf, torch.device):
+            return torch.device("cpu")
+        named = isinstance(leaf, str) and leaf.partition(":")[0] in device_types()
+        return "cpu" if named else leaf
+
+    return map_leaves(value, place)
 
 
 def numbers_read(made: Any) -> list[float]:
@@ -172,15 +169,7 @@ def following(numbers: Iterator[float], old: float) -> float:
 
 def each_constant(value: Any, change: Callable[[float], Any]) -> Any:
     """Arguments with `change` of every plain number with a fraction."""
-    if type(value) is float:
-        return change(value)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(each_constant(v, change) for v in value))
-    if type(value) in (list, tuple):
-        return type(value)(each_constant(v, change) for v in value)
-    if type(value) is dict:
-        return {key: each_constant(v, change) for key, v in value.items()}
-    return value
+    return map_leaves(value, lambda leaf: change(leaf) if type(leaf) is float else leaf)
 
 
 def widen(value: torch.Tensor) -> torch.Tensor:

@@ -59,15 +59,20 @@ class Given(TorchFunctionMode):
         return func(*exchange(args, self.values), **exchange(kwargs or {}, self.values))
 
 
+def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Arguments with `change` of all that is no list, tuple, named tuple or dictionary."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(map_leaves(member, change) for member in value))
+    if type(value) in (list, tuple):
+        return type(value)(map_leaves(member, change) for member in value)
+    if type(value) is dict:
+        return {key: map_leaves(member, change) for key, member in value.items()}
+    return change(value)
+
+
 def exchange(value: Any, others: Mapping[int, Any]) -> Any:
     """Arguments with others in the place of some tensors, by their id."""
-    if isinstance(value, torch.Tensor):
-        return others.get(id(value), value)
-    if type(value) in (list, tuple):
-        return type(value)(exchange(member, others) for member in value)
-    if type(value) is dict:
-        return {key: exchange(member, others) for key, member in value.items()}
-    return value
+    return map_leaves(value, lambda v: others.get(id(v), v) if torch.is_tensor(v) else v)
 
 
 class Again:

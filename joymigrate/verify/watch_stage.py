@@ -191,6 +191,7 @@ class RunJudge:
             return math.inf
         known = self.judge.decide(("choice", ""), choice)
         if known.untold < math.inf:  # they choose otherwise, too: their distances show it
+            self.found.flips = True
             return math.inf
         blind = any(side.get("blind", True) for side in (self.ours, self.theirs))
         first = min((at for at, _ in choice.points), default=math.inf) if blind else math.inf

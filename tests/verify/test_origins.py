@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from joymigrate.verify import identity
+from joymigrate.verify import identity, repeat_runs
 from joymigrate.verify.model import Outcome, RecordStatus
 from tests.verify.harness import record, replay
 from tests.verify.more_faults import MORE_FAULTS
@@ -67,6 +67,24 @@ def test_weights_that_training_made_are_told_by_the_baselines_other_runs(tmp_pat
     assert row.status is RecordStatus.UNCOMPARED
     (row,) = identity.weights(side("a"), side("a"), {}, {}, lambda name: name == "copy:w")
     assert row.status is RecordStatus.IDENTICAL
+
+
+def test_a_weight_that_came_to_the_same_by_chance_is_trained_as_its_module_is() -> None:
+    class Recorded:
+        def json(self, name: str) -> dict[str, Any]:
+            held = {f"held copy:{leaf}": [] for leaf in ("a.weight", "a.bias", "b.weight")}
+            return {
+                "watch.json": {"series": held},
+                "again.json": {"runs": [{}]},
+                "repeats.json": {"weights": ["copy:a.weight"]},
+            }[name]
+
+    trained = repeat_runs.find_trained(Recorded())  # type: ignore[arg-type]
+    assert [trained(f"copy:{leaf}") for leaf in ("a.weight", "a.bias", "b.weight")] == [
+        True,
+        True,
+        False,
+    ]
 
 
 WRAPPED = """\

@@ -34,11 +34,18 @@ def table(rows: ROWS, seed: int = 0) -> RecordTable:
     )  # fmt: skip
 
 
-def step(rows: ROWS, without: tuple[int, ...] = (), nulls: dict[int, float] | None = None) -> Any:
+def step(
+    rows: ROWS,
+    without: tuple[int, ...] = (),
+    nulls: dict[int, float] | None = None,
+    shapes: dict[int, tuple[int, ...]] | None = None,
+) -> Any:
     """The step of a target that is off by each row's error; some rows it has not."""
     clean, off = table([(m, k, leaf, 0.0) for m, k, leaf, _ in rows]), table(rows)
     for row in without:
         off.leaf[row] = "elsewhere"
+    for row, shape in (shapes or {}).items():
+        clean.shape[row] = off.shape[row] = shape
     own = {record_key(0, row): ErrorSeries([(0, NULL)]) for row in range(len(rows))}
     own |= {record_key(0, row): ErrorSeries([(0, error)]) for row, error in (nulls or {}).items()}
     judge = Judge(Tolerance.of(None).judge, [own, own], tests=len(rows))
@@ -56,6 +63,13 @@ def test_a_module_that_only_passes_an_error_on_is_not_blamed() -> None:
     rows = [("net:a", "in", "0", 1e-3), ("net:a", "out", "", 5e-3), ("net:b", "in", "0", 1e-7)]
     assert blamed(rows) is None
     assert blamed([*rows, ("net:b", "out", "", 5e-3)]) == ("net:b", "output")
+
+
+def test_a_single_number_is_not_told_by_what_it_came_to_by_chance() -> None:
+    rows = [("net:a", "grad", "bias", 0.02), *(("net:b", "grad", str(n), 0.0) for n in range(4))]
+    rare = {0: 0.0, 4: 0.02}  # the same in the baseline's runs, where another one is not
+    assert blamed(rows, nulls=rare) == ("net:a", "gradient of bias")
+    assert blamed(rows, nulls=rare, shapes={0: (1,)}) is None
 
 
 def test_what_a_model_is_given_is_not_judged_here() -> None:

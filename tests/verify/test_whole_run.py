@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from joymigrate.verify import repeat_runs, run_watch, watch_stage
+from joymigrate.verify import repeat_runs, run_watch, series, watch_stage
 from joymigrate.verify.files_stage import judge_files, observe_files
 from joymigrate.verify.findings import Findings
 from joymigrate.verify.identity import unequal
@@ -60,6 +61,15 @@ def test_a_few_series_that_part_by_much_widen_the_limits_of_the_run_alone() -> N
     judge = judge_by(*(a | b for a, b in zip(even, rare, strict=True)))
     assert judge.factor(("record", "0 0")) < 6
     assert judge.factor(("held", "0")) > 20
+
+
+def test_how_far_a_weight_in_16_bits_moves_is_told_by_the_digits_that_it_has() -> None:
+    moved = [[step, 4e-3, 1.0] for step in range(4)]  # by one unit in the last place of its norm
+    twice = [[step, 8e-3, 1.0] for step in range(4)]
+    exact = judge_by({("update", "w"): series.update_errors(moved, moved)})
+    coarse = dataclasses.replace(exact, weights=2.0**-10, known={})
+    for judge, told in ((exact, 0), (coarse, None)):
+        assert judge.decide(("update", "w"), series.update_errors(moved, twice)).at == told
 
 
 def test_a_choice_that_rounding_flips_shows_in_any_loss_of_its_step() -> None:
