@@ -14,6 +14,7 @@ import torch
 
 from joymigrate.run.rehearse import fallback, job_facts, observe, traps, triton_kernels
 from joymigrate.run.rehearse.builtin import BUILT_IN
+from joymigrate.run.rehearse.callsite import call_site
 from joymigrate.run.rehearse.dispatch import AUTOGRAD_KEY, KEY, Dispatcher, find_overload
 from joymigrate.run.rehearse.engine import RehearsalEngine
 from joymigrate.run.rehearse.limits import Limits
@@ -50,6 +51,7 @@ STRAIGHT_TO_CHIP = (
 # Kernels of the package that stay, and are watched in the asynchronous mode.
 MAKING = ("aten::empty.memory_format", "aten::empty_strided")
 COPYING = ("aten::_local_scalar_dense", "npu::copy_memory_")
+WAITING = "_local_scalar_dense"  # the host reads one number, and waits for it
 _installed: list[Dispatcher] = []  # its libraries must live as long as their kernels
 
 
@@ -106,7 +108,7 @@ def install_kernels(
         kept = rest in KEEP
         if namespace not in ("aten", "npu", "atb"):
             continue
-        if kept and rest.partition(".")[0] not in engine.reports.rows:
+        if kept and rest != WAITING and rest.partition(".")[0] not in engine.reports.rows:
             continue
         overload = find_overload(name)
         if overload is None:
@@ -163,6 +165,8 @@ def passed_on(operator: RehearsedOperator, engine: RehearsalEngine) -> Callable[
     def kernel(*args: Any, **kwargs: Any) -> Any:
         if not engine.is_nested():
             engine.ask_reports(operator, args, kwargs)
+            if operator.base == WAITING:
+                engine.record.waits[call_site()] += 1
         try:
             return operator.vendor.call_boxed(keys, *args, **kwargs)
         except RuntimeError as error:

@@ -17,6 +17,7 @@ from joymigrate.run.rehearse.settings import (
     MODES,
     POLICIES,
     PRECISIONS,
+    SERIES,
     SOCS,
     USUAL_MEMORY_GIB,
     RehearsalSettings,
@@ -114,6 +115,7 @@ def rehearsable(name: str | None) -> chips.Chip:
 def soc_name(text: str) -> str:
     """The vendor's name of a chip model, from its short or full name."""
     short = text.upper().removeprefix("ASCEND").removeprefix("_")
+    short = SERIES.get(short, short)
     if short in SOCS:
         return SOCS[short]
     known = list(SOCS)

@@ -58,6 +58,7 @@ class RehearsalRecord:
     peak_bytes: dict[str, int] = field(default_factory=dict)
     reserved_bytes: dict[str, int] = field(default_factory=dict)
     timeline: list[tuple[float, int]] = field(default_factory=list)  # seconds, bytes
+    waits: Counter[str] = field(default_factory=Counter)  # of the host for the chip, by place
     groups: list[str] = field(default_factory=list)  # as shim/hccl.c lists them
     variables: dict[str, str] = field(default_factory=dict)  # of the environment
     jit_compile: str = ""  # what the program chose

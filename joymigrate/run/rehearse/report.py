@@ -51,6 +51,12 @@ def banner(settings: RehearsalSettings) -> str:
         memory=gib(settings.memory_bytes),
         package=settings.package,
     )
+    if settings.cann_fits:
+        said += "\n" + tell(
+            "rehearsal: told of CANN {cann}, the package takes its own ways; what kernels take was "
+            "recorded of CANN 9.0 and 9.1 and stays the same.",
+            cann=settings.cann,
+        )
     if settings.cann_fits == UNPROVEN:
         said += "\n" + tell(
             "rehearsal: no source that was read says that torch_npu {package} works with "

@@ -35,6 +35,8 @@ SOCS = {
     "310B3": "Ascend310B3",
     "310B4": "Ascend310B4",
 }
+# What people call a whole series, and the model that then stands for it.
+SERIES = {"910C": "910_9391", "310P": "310P3", "310B": "310B4"}
 # What the tables call the models, by the beginning of the full name.
 HOST_MODELS = {
     "Ascend910B": "910B",

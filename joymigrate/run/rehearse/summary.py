@@ -20,6 +20,7 @@ COMPARED = (
     "ranks of {rank}, relations of {relations}, shapes of {shapes}, attributes of {attributes}, "
     "formats of {formats}"
 )
+MANY_WAITS = 10  # a number at the end of a program, or of each epoch, is no matter
 WAYS = ("vendor_cpp", "reference", "cpu_alias")
 
 
@@ -75,6 +76,7 @@ def summarise(
         "races": races(records),
         "ordered": count_ordered(settings, records),
         "slow_kernels": slow_kernels(records),
+        "host_waits": named_counts(records, "waits", "where"),
         "documented": [row for row in refused if row["grade"] == "documented"],
         "judged": judged,
         "arguments_judged": {
@@ -205,6 +207,20 @@ def slow_kernels(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["calls"], row["op"]))
 
 
+def wait_lines(waits: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Where the host waits for a number of the chip, where it does so often: a count, never
+    seconds."""
+    number = sum(row["calls"] for row in waits)
+    if number < MANY_WAITS:
+        return []
+    said = tell(
+        "the host waited for a number of the chip {number} times: {places}",
+        number=number,
+        places=", ".join(f"{row['where']} {row['calls']}×" for row in waits[:3]),
+    )
+    return [f"  {said}"]
+
+
 def count_judged(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """In how many calls each kind of limit was compared, and of how many nothing was."""
     counts = sum_counters(records, "checks") + sum_counters(records, "repeated_checks")
@@ -320,6 +336,7 @@ def as_text(result: Mapping[str, Any]) -> str:
         )
         lines.append(f"  {counts}")
     lines += slow_lines(result.get("slow_kernels", ()))  # reports of before have none
+    lines += wait_lines(result.get("host_waits", ()))
     lines += text_of("fell back to the CPU", result["fallbacks"])
     lines += release_lines(result.get("some_releases", []))
     lines += text_of("without simulation", result["unsimulated"])

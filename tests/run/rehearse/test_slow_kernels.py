@@ -50,6 +50,7 @@ def test_a_report_names_the_line_the_kernel_and_who_says_it(rehearse: Run) -> No
         "import torch, torch_npu\n"
         "x = torch.arange(6, dtype=torch.int16).npu()\n"
         "for _ in range(3): x.abs()\n"
+        "for _ in range(12): int(x.sum())\n"
         "x.float().abs()\n",
     )
     assert done.code == 0, done.err
@@ -57,6 +58,8 @@ def test_a_report_names_the_line_the_kernel_and_who_says_it(rehearse: Run) -> No
     assert [(row["op"], row["aicpu"], row["calls"]) for row in rows] == [("aten::abs", ["Abs"], 3)]
     assert rows[0]["source"].startswith("host code of ops-math")
     assert "aten::abs runs on the chip's slow CPU (Abs, 3 calls)" in done.err
+    assert done.report["host_waits"] == [{"where": "<string>:4", "calls": 12}]
+    assert "the host waited for a number of the chip 12 times: <string>:4 12×" in done.err
 
 
 @pytest.mark.compiler
