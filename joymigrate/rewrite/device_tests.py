@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Scan, Tier
-from joymigrate.rewrite.expressions import leaving
 from joymigrate.rewrite.groups import FindingGroups
+from joymigrate.rewrite.guards import ends_block
 from joymigrate.rewrite.kernel_tests import skip_around, skips_with_device
 from joymigrate.rewrite.questions import find as find_questions
 from joymigrate.rewrite.questions import names_device
@@ -150,13 +150,13 @@ def is_skipping(question: ast.AST) -> bool:
     at: ast.AST | None = question
     while isinstance(at, ast.expr):
         at = getattr(at, "parent", None)
-    return isinstance(at, ast.If) and leaving(at)
+    return isinstance(at, ast.If) and ends_block(at.body[-1])
 
 
 def is_left_without(groups: FindingGroups, unit: Unit, branch: ast.If) -> bool:
     """Whether a condition that names the device leaves a test: `if DEVICE != "cuda:0": skip()`."""
     inside = unit.start <= groups.module.span(branch)[0] < unit.end
-    return inside and leaving(branch) and names_device(groups.module, [branch.test])
+    return inside and ends_block(branch.body[-1]) and names_device(groups.module, [branch.test])
 
 
 def takes_device(groups: FindingGroups, finding: Finding) -> bool:

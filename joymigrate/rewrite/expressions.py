@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from joymigrate.rewrite.guards import leaves, negative
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.option_calls import find_offered, offers
 
@@ -161,53 +160,14 @@ def calls_around(node: ast.AST) -> Iterator[ast.Call]:
         at = getattr(at, "parent", None)
 
 
-def guards_of(node: ast.AST) -> Iterator[tuple[ast.AST, list[ast.AST]]]:
-    """Conditions under which a node runs, the nearest first, each with what it guards.
-
-    A `try` around it comes as itself. Conditions that leave a block guard what follows them.
-    """
+def is_caught(node: ast.AST) -> bool:
+    """Whether a failure at a node is caught: it stands in a `try` with handlers."""
     child, parent = node, getattr(node, "parent", None)
     while parent is not None:
-        if isinstance(parent, ast.If):
-            branch = parent.orelse if negative(parent.test) else parent.body
-            if child in branch:
-                yield parent.test, list(branch)
-        elif isinstance(parent, ast.IfExp):
-            if child is (parent.orelse if negative(parent.test) else parent.body):
-                yield parent.test, []
-        elif isinstance(parent, ast.Try) and child in parent.body and parent.handlers:
-            yield parent, []
-        for decorator in getattr(parent, "decorator_list", ()):
-            if child is not decorator:
-                yield decorator, list(getattr(parent, "body", ()))
-        if isinstance(child, ast.stmt):
-            yield from earlier(parent, child)
+        if isinstance(parent, ast.Try) and child in parent.body and parent.handlers:
+            return True
         child, parent = parent, getattr(parent, "parent", None)
-
-
-def earlier(parent: ast.AST, child: ast.stmt) -> Iterator[tuple[ast.AST, list[ast.AST]]]:
-    """Conditions before a statement that must hold for it to be reached."""
-    for name in ("body", "orelse", "finalbody"):
-        block = getattr(parent, name, None)
-        if not isinstance(block, list) or child not in block:
-            continue
-        at = block.index(child)
-        for index in range(at - 1, -1, -1):
-            each = block[index]
-            if isinstance(each, ast.If) and negative(each.test) and leaving(each):
-                yield each.test, block[index + 1 :]
-            elif isinstance(each, ast.Assert):
-                yield each, block[index + 1 :]
-
-
-def leaving(branch: ast.If) -> bool:
-    """Whether a branch ends by leaving: return, raise, a skip or an exit."""
-    last = branch.body[-1]
-    if leaves(branch) or isinstance(last, ast.Raise):
-        return True
-    call = last.value if isinstance(last, ast.Expr) else None
-    name = getattr(getattr(call, "func", None), "attr", getattr(getattr(call, "func", 0), "id", ""))
-    return name in ("exit", "skip", "skipTest", "fail", "_exit", "quit")
+    return False
 
 
 def called_name(call: ast.AST | None) -> str:

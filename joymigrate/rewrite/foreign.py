@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from joymigrate.chips import all_chips
 from joymigrate.language import Text
-from joymigrate.rewrite.expressions import guards_of
 from joymigrate.rewrite.guards import negative
 from joymigrate.rewrite.module import Module
 
@@ -92,11 +91,14 @@ def because_of(named: re.Match[str]) -> str:
 def elsewhere(module: Module, node: ast.AST) -> bool:
     """Whether a node stands in the branch of another back end."""
     pattern = names_of_others(module)
-    for test, body in guards_of(node):
-        if isinstance(test, ast.expr) and not negative(test) and body:
-            named = pattern.search(module.text(test))
-            if named is not None and module.vocabulary.device not in module.text(test):
-                return True
+    child, parent = node, getattr(node, "parent", None)
+    while parent is not None:
+        tests = [each for each in getattr(parent, "decorator_list", ()) if each is not child]
+        tests += [parent.test] if isinstance(parent, ast.If) and child in parent.body else []
+        texts = (module.text(test) for test in tests if not negative(test))
+        if any(pattern.search(t) and module.vocabulary.device not in t for t in texts):
+            return True
+        child, parent = parent, getattr(parent, "parent", None)
     return False
 
 

@@ -27,7 +27,7 @@ from joymigrate.rewrite.expressions import (
     OriginMention,
     decisive,
     expressions,
-    guards_of,
+    is_caught,
     mentions,
 )
 from joymigrate.rewrite.module import Module, StayingPlace
@@ -127,19 +127,14 @@ class FindingGroups:
         """The findings with their groups; those whose group can't be written are reports."""
         if self.members:
             self._leave_foreign(foreign.parts(self.module))
-        if self.module.project.twin:
-            reason = Text(
-                "`{twin}` does this for {chip}",
-                twin=self.module.project.twin,
-                chip=self.module.context.chip.name,
-            )
-            self._leave(range(len(self.findings)), reason)
-        if self.module.project.foreign:
-            reason = Text(foreign.FOREIGN, backend=self.module.project.foreign)
-            self._leave(range(len(self.findings)), reason)
-        if self.module.project.reserved:
-            reason = Text(foreign.RESERVED, place=self.module.project.reserved)
-            self._leave(range(len(self.findings)), reason)
+        project, chip = self.module.project, self.module.context.chip.name
+        for named, reason in (
+            (project.twin, Text("`{twin}` does this for {chip}", twin=project.twin, chip=chip)),
+            (project.foreign, Text(foreign.FOREIGN, backend=project.foreign)),
+            (project.reserved, Text(foreign.RESERVED, place=project.reserved)),
+        ):
+            if named:
+                self._leave(range(len(self.findings)), reason)
         self.elsewhere = set(self.stay)
         decided = set(self.stay)
         if self.members:
@@ -153,13 +148,12 @@ class FindingGroups:
             if mention.hard:
                 self._stand(mention)
             self._leave_class(mention)
-            self._ask(mention)
-        self.hold_for_libraries()
+            self.ask(mention)
         self._leave_profiler()
         for mention, number in self.moved:
             if number in decided:
                 continue
-            self._ask(mention)
+            self.ask(mention)
             if mention.hard or self.findings[number].rule == DEVICE:
                 self._stand(mention)
         for number, why in doubts(self).items():
@@ -198,16 +192,6 @@ class FindingGroups:
                 yield numbers
         if whole:
             yield whole
-
-    def hold_for_libraries(self) -> None:
-        """Note questions that another package answers: what the project keeps of them stays."""
-        for mention in self.mentions:
-            if not mention.hard and self._of_library(mention.node):
-                self._note(mention, mention.start, asked=mention.end)
-
-    def _of_library(self, node: ast.AST) -> bool:
-        dotted = self.module.names.dotted(node) if isinstance(node, ast.expr) else None
-        return dotted is not None and conditions.of_library(self.module, dotted)
 
     def _written(self) -> list[Finding]:
         names: dict[int, str] = {}
@@ -288,11 +272,10 @@ class FindingGroups:
             nodes += self._calls_around(mention.node)
         for node in nodes:
             served = self.module.guarded(node) or foreign.elsewhere(self.module, node)
-            caught = (isinstance(test, ast.Try) for test, _ in guards_of(node))
-            if not served and not any(caught):
+            if not served and not is_caught(node):
                 self._note(mention, self.module.span(node)[0])
 
-    def _ask(self, mention: OriginMention) -> None:
+    def ask(self, mention: OriginMention) -> None:
         """Note a place that decides what runs, for what runs behind it."""
         at = self.expression_at(mention.start) if decisive(mention) else None
         if at is not None:
@@ -335,7 +318,9 @@ def bind(module: Module, findings: list[Finding], doubts: Doubts) -> list[Findin
     if not findings:
         text = module.source.text
         if "available" in text.lower() and conditions.library_words(module).search(text):
-            FindingGroups(module, findings).hold_for_libraries()
+            groups = FindingGroups(module, findings)
+            for mention in groups.mentions:
+                groups.ask(mention)
         return findings
     return FindingGroups(module, findings).bind(doubts)
 

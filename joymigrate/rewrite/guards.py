@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from joymigrate.rewrite.module import Module
 
 LEAVES = (ast.Return, ast.Continue, ast.Break)
+ENDS = ("exit", "skip", "skipTest", "fail", "_exit", "quit")  # what a program or a test calls
 # Flags that deny by their name: `no_cuda`, `nogpu`; not `on_node`, `norm_device`.
 TWICE = re.compile(r"(?:^|[_-])(?:no|not|without|disable)(?:[_-]|(?=cuda|(?!c)[a-z]pu|accel|dev))")
 CONTAINERS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
@@ -253,6 +254,14 @@ def alternatives(parent: ast.AST, child: ast.AST) -> list[ast.AST]:
 def leaves(branch: ast.If) -> bool:
     """Whether the body of an `if` ends by leaving the block it stands in."""
     return isinstance(branch.body[-1], LEAVES)
+
+
+def ends_block(last: ast.AST) -> bool:
+    """Whether a statement ends what runs here: a return, an error, a skip or an exit."""
+    if isinstance(last, (*LEAVES, ast.Raise)):
+        return True
+    func = getattr(last.value if isinstance(last, ast.Expr) else None, "func", None)
+    return getattr(func, "attr", getattr(func, "id", "")) in ENDS
 
 
 def branches(node: ast.AST) -> list[list[ast.AST]]:

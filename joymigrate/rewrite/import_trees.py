@@ -29,7 +29,9 @@ class Trees:
         """
         tree = self.of(path)
         for node in tree.body if tree is not None else ():
-            needed = isinstance(node, ast.Try) and all(map(raises, node.handlers))
+            needed = isinstance(node, ast.Try) and all(
+                isinstance(each.body[-1], ast.Raise) for each in node.handlers
+            )
             yield from self.named(path, node.body if needed else [node])  # type: ignore[attr-defined]
 
     def named(self, path: str, nodes: Iterable[ast.AST]) -> Iterator[str]:
@@ -62,8 +64,3 @@ class Trees:
             if not path.startswith(f"{folder}/"):
                 yield f"{folder}/__init__.py"
             folder = folder.rpartition("/")[0]
-
-
-def raises(handler: ast.ExceptHandler) -> bool:
-    """Whether a handler of an exception ends by raising one."""
-    return isinstance(handler.body[-1], ast.Raise)

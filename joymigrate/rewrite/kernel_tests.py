@@ -12,8 +12,8 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from joymigrate.rewrite.expressions import called_name, leaving
-from joymigrate.rewrite.guards import negative
+from joymigrate.rewrite.expressions import called_name
+from joymigrate.rewrite.guards import ends_block, negative
 from joymigrate.rewrite.kernel_names import SHORT, find_imported, is_bound, library_words
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def skip_around(node: ast.AST) -> ast.AST | None:
         if name in SKIPS and at is not node:
             return at
         at = above
-    if isinstance(at, ast.If) and leaving(at):
+    if isinstance(at, ast.If) and ends_block(at.body[-1]):
         last = at.body[-1]
         call = last.value if isinstance(last, ast.Expr) else getattr(last, "exc", None)
         return at if called_name(call) in SKIPS else None

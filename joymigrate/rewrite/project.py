@@ -276,7 +276,8 @@ def index_of(texts: Mapping[str, str], device: str = "") -> module_index.ModuleI
     imports = {path: frozenset(ABSOLUTE.findall(f"\n{text}")) for path, text in texts.items()}
     loose = ((p, t) for p, t in texts.items() if not tree.package(p))
     eager = {path: frozenset(find_eager(f"\n{text}")) for path, text in loose}
-    late = (p for p in eager if "sys.path." in texts[p] and not re.search(ON_PATH, texts[p], re.M))
+    behind = (path for path in eager if "sys.path." in texts[path])
+    late = frozenset(path for path in behind if not re.search(ON_PATH, texts[path], re.M))
     packages = ((path, text) for path, text in texts.items() if path.endswith("__init__.py"))
     aliases = {path: found for path, text in packages if (found := tree.called_by(path, text))}
     loaders = frozenset(
@@ -284,8 +285,7 @@ def index_of(texts: Mapping[str, str], device: str = "") -> module_index.ModuleI
         for path, text in texts.items()
         if any(word in text for word in module_index.LOADS)
     )
-    tree = replace(tree, imports=imports, eager=eager, aliases=aliases, loaders=loaders)
-    tree = replace(tree, late=frozenset(late))
+    tree = replace(tree, imports=imports, eager=eager, aliases=aliases, loaders=loaders, late=late)
     tree = replace(tree, imported_roots=imported_roots(texts, imports, tree))
     return replace(tree, scripted=find_scripted(texts, imports, tree))
 

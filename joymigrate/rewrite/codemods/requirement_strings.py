@@ -38,22 +38,13 @@ def strings(module: Module, value: ast.expr) -> Iterator[ast.Constant]:
     yield from literal_strings(value)
 
 
-def literal_strings(value: ast.expr) -> Iterator[ast.Constant]:
+def literal_strings(value: ast.AST) -> Iterator[ast.Constant]:
     """Strings that stand in a literal as items; the keys of a mapping are names of extras."""
     if isinstance(value, ast.Constant) and isinstance(value.value, str):
         yield value
-    elif isinstance(value, (ast.List, ast.Tuple, ast.Set)):
-        for item in value.elts:
+    elif isinstance(value, (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.BinOp, ast.IfExp)):
+        for item in value.values if isinstance(value, ast.Dict) else ast.iter_child_nodes(value):
             yield from literal_strings(item)
-    elif isinstance(value, ast.Dict):
-        for item in value.values:
-            yield from literal_strings(item)
-    elif isinstance(value, ast.BinOp):
-        yield from literal_strings(value.left)
-        yield from literal_strings(value.right)
-    elif isinstance(value, ast.IfExp):
-        yield from literal_strings(value.body)
-        yield from literal_strings(value.orelse)
 
 
 def requirement(module: Module, node: ast.Constant) -> Iterator[Finding]:

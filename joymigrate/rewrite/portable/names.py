@@ -13,15 +13,9 @@ from joymigrate.rewrite.portable.table import PortableForm, forms, unknown
 from joymigrate.rewrite.portable.words import kind, stands_free, there, torch_at
 
 FAILS = "without an accelerator {name} fails, where the origin's did not: ask for one before"
-
-
 SEEDS = "torch.manual_seed also seeds the host, which this line did not"
-
-
 NO_STREAM = "None is no stream to `with`, where torch.cuda.stream(None) did nothing"
 NUMBER = "torch.accelerator.device_index takes a card's number alone"
-
-
 MADE = ("Stream", "current_stream", "default_stream")
 
 

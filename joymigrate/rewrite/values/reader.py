@@ -7,7 +7,7 @@ import re
 import warnings
 from typing import Any
 
-from joymigrate.rewrite.guards import negative
+from joymigrate.rewrite.guards import ends_block, negative
 from joymigrate.rewrite.source import SourceText
 from joymigrate.rewrite.values.cells import (
     COMPARED,
@@ -21,8 +21,6 @@ from joymigrate.rewrite.values.cells import (
 from joymigrate.rewrite.values.expressions import Expressions, is_split
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
-LEAVES = ("exit", "skip", "_exit", "quit", "skipTest", "fail")
 
 
 def read(
@@ -167,12 +165,12 @@ class StatementReader(Expressions):
         if not self.chain:
             self.chain = self.span(node)[0] + 1
         negated = negative(node.test)
-        after = negated and not node.orelse and leaves(node.body[-1])
+        after = negated and not node.orelse and ends_block(node.body[-1])
         behind = node.orelse or node.body if negated else node.body
         last = end if after else self.span(behind[-1])[1]
         first = self.span(node)[1] if after else self.span(behind[0])[0]
         guard = self.guard_of(node.test, first, last, denied=negated)
-        if leaves(node.body[-1] if negated else node.orelse[-1] if node.orelse else node.test):
+        if ends_block(node.body[-1] if negated else node.orelse[-1] if node.orelse else node.test):
             self.file.refusing.append(guard)
         self.guards.append((guard, not negated))
         chain, self.chain = self.chain, 0
@@ -326,12 +324,3 @@ class StatementReader(Expressions):
         fields = tuple(n.id for n in noted if isinstance(n, ast.Name))
         self.file.classes[scope] = Class(node.name, bases, fields, made, frozenset(names))
         self.file.join(variable, ("class", self.path, scope), node.lineno, "defined")
-
-
-def leaves(node: ast.AST) -> bool:
-    """Whether a statement ends what runs here."""
-    if isinstance(node, LEAVING):
-        return True
-    call = node.value if isinstance(node, ast.Expr) else None
-    func = getattr(call, "func", None)
-    return getattr(func, "attr", getattr(func, "id", "")) in LEAVES
