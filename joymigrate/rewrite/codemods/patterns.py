@@ -25,6 +25,7 @@ from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.arrays import is_array
 from joymigrate.rewrite.context import Context, once_per_rules
+from joymigrate.rewrite.device_places import annotation
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.moved_names import moved_part
 from joymigrate.rewrite.readers._migration_map import migration_map
@@ -123,9 +124,12 @@ def lookup(dotted: str, exact: dict[str, str], prefixes: dict[str, str]) -> str 
 
 
 def names(module: Module, table: Patterns, top: ast.expr, dotted: str) -> Iterator[Finding]:
-    """A dotted name that a rule lists; the longest listed part of the chain counts."""
-    if moved_part(module, top, dotted) is not None:
-        return  # reported by what moved
+    """A dotted name that a rule lists; the longest listed part of the chain counts.
+
+    Not in annotations, and not what is reported as it moved.
+    """
+    if annotation(top) or moved_part(module, top, dotted) is not None:
+        return
     node, name = top, dotted
     while True:
         rule = table.names.get(name)
