@@ -66,7 +66,7 @@ def steps(
             culprit = one.mode(a, b) or one.first(random, judged)
         if culprit is not None and culprit.phase == "forward" and culprit.op != "mode":
             culprit, reason = tell_forward(culprit, replayed, alike, found)
-        rows += free_rows(compared, one, step, culprit, explained)
+        rows += free_rows(compared, one, culprit, explained)
         if culprit is not None:
             rows.append(culprit)
             explained = culprit.module
@@ -148,7 +148,6 @@ def why_apart(forward: Difference, replayed: ModuleStage) -> Text:
 def free_rows(
     found: free.StepComparison,
     one: free.FreeStep,
-    step: int,
     culprit: Difference | None,
     explained: str | None,
 ) -> list[Difference]:
@@ -167,21 +166,8 @@ def free_rows(
         elif decided is not None:
             status = RecordStatus.WARN if one.departs(row) else RecordStatus.PASS
         phase = free.PHASES.get(table.kind[row], Phase.FORWARD)
-        made.append(
-            Difference(
-                module=one.view(table.module[row]),
-                call=table.call[row],
-                phase=phase.value,
-                op=f"{table.kind[row]} {table.leaf[row]}".rstrip(),
-                metric="relative_l2",
-                value=None if decided is None else decided.value,
-                limit=None if decided is None else decided.limit,
-                status=status,
-                stage="S5",
-                step=step,
-                reason=reason,
-                consequence_of=because if status is RecordStatus.WARN else None,
-                order=row,
-            )
-        )
+        op = f"{table.kind[row]} {table.leaf[row]}".rstrip()
+        explained_by = because if status is RecordStatus.WARN else None
+        plain = one.difference(row, phase, op, reason)
+        made.append(replace(plain, status=status, consequence_of=explained_by))
     return made

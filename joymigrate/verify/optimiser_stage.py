@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -249,20 +250,8 @@ def own_updates(
             text = "not what {optimiser} makes of the device's own weight, gradient and state"
             said = Text(text, optimiser=other["class"])
             status = RecordStatus.WARN if wrong_there else status
-        yield Difference(
-            module=module,
-            phase=Phase.OPTIMISER.value,
-            op=op,
-            metric=OWN_UPDATE,
-            value=error,
-            limit=OFF * usual,
-            status=status,
-            stage="S5",
-            step=step,
-            baseline_error=usual,
-            reason=said,
-            order=1 << 30,
-        )
+        made = entry(module, op, status, step, value=error, metric=OWN_UPDATE, reason=said)
+        yield replace(made, limit=OFF * usual, baseline_error=usual)
         if status is RecordStatus.FAIL:
             return
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from joymigrate.language import Text
@@ -145,18 +146,24 @@ def extra(
     if event.get("error") or "sinks" in event:
         return
     word = "begins a backward pass" if event["kind"] == "loss" else "changes state"
-    yield Difference(
-        module=event["kind"],
+    yield failure(
+        event["kind"],
+        Phase.OPTIMISER if event.get("trained") else PHASES[event["kind"]],
+        event["kind"],
+        "events",
+        event["step"],
+        Text("only the target {word} here", word=word),
         call=event["number"],
-        phase=(Phase.OPTIMISER if event.get("trained") else PHASES[event["kind"]]).value,
-        op=event["kind"],
-        metric="events",
-        status=RecordStatus.FAIL,
-        stage=STAGE,
-        step=event["step"],
-        reason=Text("only the target {word} here", word=word),
         order=order,
     )
+
+
+def failure(
+    module: str, phase: Phase, op: str, metric: str, step: int, reason: Any, **more: Any
+) -> Difference:
+    """A failure of this stage that has no value."""
+    made = Difference(module=module, phase=phase.value, op=op, metric=metric, step=step)
+    return replace(made, status=RecordStatus.FAIL, stage=STAGE, reason=reason, **more)
 
 
 class EventJudge:
@@ -518,16 +525,7 @@ def modes(
 
 def mode_row(module: str, step: int, reason: Any) -> Difference:
     """A call in another mode."""
-    return Difference(
-        module=module,
-        phase=Phase.MODE.value,
-        op="mode",
-        metric="mode",
-        status=RecordStatus.FAIL,
-        stage=STAGE,
-        step=step,
-        reason=reason,
-    )
+    return failure(module, Phase.MODE, "mode", "mode", step, reason)
 
 
 def schedules(
@@ -567,24 +565,14 @@ def schedules(
                     found.leave_out("schedule", end - number + 1, AT_A_PLATEAU)
                     end = number - 1
                 elif wrong:
-                    yield Difference(
-                        module=key.rpartition(" ")[0],
-                        call=number,
-                        phase=Phase.SCHEDULE.value,
-                        op=wrong[0],
-                        metric="setting",
-                        value=None,
-                        limit=None,
-                        status=RecordStatus.FAIL,
-                        stage=STAGE,
-                        step=number,
-                        reason=measured
-                        or Text(
-                            "{key} is {have} in update {number}, {want} in the baseline",
-                            key=wrong[0],
-                            have=twin_group[wrong[0]],
-                            number=number,
-                            want=group[wrong[0]],
-                        ),
+                    words = Text(
+                        "{key} is {have} in update {number}, {want} in the baseline",
+                        key=wrong[0],
+                        have=twin_group[wrong[0]],
+                        number=number,
+                        want=group[wrong[0]],
                     )
+                    name, reason = key.rpartition(" ")[0], measured or words
+                    row = failure(name, Phase.SCHEDULE, wrong[0], "setting", number, reason)
+                    yield replace(row, call=number)
                     return
