@@ -83,7 +83,9 @@ def test_a_pin_below_the_first_version_that_knows_the_target_is_reported() -> No
     assert "use transformers >=" in change.reason
 
 
-@pytest.mark.parametrize("name", ["flash_attn", "Flash-Attn", "nvidia-cudnn-cu12", "cupy-cuda12x"])
+@pytest.mark.parametrize(
+    "name", ["flash_attn", "Flash-Attn", "nvidia-cudnn-cu12", "cupy-cuda12x", "gsplat"]
+)
 def test_packages_of_the_vendor_are_reported_with_a_dated_reason(name: str) -> None:
     change = package_advice(name, context_of())
     assert change is not None
