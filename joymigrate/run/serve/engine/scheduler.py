@@ -8,7 +8,7 @@ prefix cache it finds most of them again.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from joymigrate.run.serve.engine.blocks import BlockPool
 from joymigrate.run.serve.engine.drafts import Drafter
@@ -36,33 +36,25 @@ class Chunk:
         return self.start + self.count == len(self.sequence.ids)
 
 
+@dataclass(slots=True, eq=False)
 class SequenceScheduler:
     """Sequences that wait and run, over one pool of blocks.
 
     A sequence must fit into the pool alone: the caller keeps `limit` within
-    `pool.count * pool.size`.
+    `pool.count * pool.size`. `drafts`: tokens that a step may try behind a text, where there is
+    room; `drafter` says which.
     """
 
-    def __init__(
-        self,
-        pool: BlockPool,
-        *,
-        max_batch_tokens: int,
-        max_running: int,
-        drafts: int = 0,
-        drafter: Drafter | None = None,
-    ) -> None:
-        """`drafts`: tokens that a step may try behind a text, where there is room; `drafter`
-        says which."""
-        self.pool = pool
-        self.drafts, self.drafter = drafts, drafter
-        self.max_batch_tokens = max_batch_tokens
-        self.max_running = max_running
-        self.waiting: list[tuple[tuple[int, int], Sequence]] = []  # a heap
-        self.running: dict[Sequence, None] = {}  # in the order of their start
-        self.preemptions = 0
-        self.prefix_queries = 0
-        self.prefix_hits = 0
+    pool: BlockPool
+    max_batch_tokens: int
+    max_running: int
+    drafts: int = 0
+    drafter: Drafter | None = None
+    waiting: list[tuple[tuple[int, int], Sequence]] = field(default_factory=list)  # a heap
+    running: dict[Sequence, None] = field(default_factory=dict)  # in the order of their start
+    preemptions: int = 0
+    prefix_queries: int = 0
+    prefix_hits: int = 0
 
     @property
     def idle(self) -> bool:

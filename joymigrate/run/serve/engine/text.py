@@ -8,6 +8,7 @@ become a stop string.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 REPLACEMENT = "\ufffd"
@@ -63,21 +64,15 @@ class Detokeniser:
         return piece
 
 
+@dataclass(slots=True)
 class TextStream:
     """The text of one output, up to a stop string."""
 
-    def __init__(
-        self,
-        detokeniser: Detokeniser,
-        stop: Sequence[str] = (),
-        *,
-        include_stop: bool = False,
-    ) -> None:
-        self.detokeniser = detokeniser
-        self.stop = tuple(stop)
-        self.include_stop = include_stop
-        self.held = ""
-        self.hit: str | None = None
+    detokeniser: Detokeniser
+    stop: Sequence[str] = ()
+    include_stop: bool = False
+    held: str = ""
+    hit: str | None = None
 
     def feed(self, new: Sequence[int], *, may_stop: bool = True, last: bool = False) -> str:
         """The text that `new` completes. Sets `hit` when it reaches a stop string."""

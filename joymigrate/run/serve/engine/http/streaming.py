@@ -88,17 +88,14 @@ async def start_stream(
     return OpenStream(first, pieces, word)
 
 
+@dataclass(slots=True)
 class OpenStream:
     """A stream that has begun. Unlike a generator it closes its source also when never read."""
 
-    def __init__(
-        self,
-        first: bytes | None,
-        pieces: AsyncGenerator[bytes, None],
-        word: Callable[[HttpRefusal], bytes] = word_failure,
-    ) -> None:
-        self.first, self.pieces, self.word = first, pieces, word
-        self.over = False
+    first: bytes | None
+    pieces: AsyncGenerator[bytes, None]
+    word: Callable[[HttpRefusal], bytes] = word_failure
+    over: bool = False
 
     def __aiter__(self) -> OpenStream:
         return self
