@@ -40,18 +40,13 @@ def of_library(module: Module, dotted: str) -> bool:
     `mmengine.device.is_cuda_available`, `transformers.utils.is_torch_cuda_available`.
     """
     asked = f".{module.vocabulary.device}.is_available"  # `numba.cuda.is_available`
-    named = library_words(module).fullmatch(dotted.rpartition(".")[2])
+    named = question_names(module.vocabulary.device).fullmatch(dotted.rpartition(".")[2])
     if not named and not dotted.endswith(asked):
         return False
     return not dotted.startswith("torch.") and module.project.locate(dotted) is None
 
 
-def library_words(module: Module) -> re.Pattern[str]:
-    """Names of questions for the origin's device."""
-    return question_names(module.vocabulary.device)
-
-
 @functools.cache
 def question_names(device: str) -> re.Pattern[str]:
-    """The same for a device."""
+    """Names of questions for a device."""
     return re.compile(rf"_?(?:is|has)_(?:torch_)?{re.escape(device)}(?:_is)?_available", re.I)

@@ -316,8 +316,8 @@ def bind(module: Module, findings: list[Finding], doubts: Doubts) -> list[Findin
     if module.vocabulary.same_device:
         return findings
     if not findings:
-        text = module.source.text
-        if "available" in text.lower() and conditions.library_words(module).search(text):
+        text, names = module.source.text, conditions.question_names(module.vocabulary.device)
+        if "available" in text.lower() and names.search(text):
             groups = FindingGroups(module, findings)
             for mention in groups.mentions:
                 groups.ask(mention)

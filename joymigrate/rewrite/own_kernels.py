@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from joymigrate.language import Text
 from joymigrate.model import Style
 from joymigrate.rewrite.flow_graph import names_a_kind
-from joymigrate.rewrite.guards import branches, negative
+from joymigrate.rewrite.guards import branches, ends_block, negative
 from joymigrate.rewrite.kernel_names import (
     FUSED,
     VENDORS_OWN,
@@ -41,7 +41,6 @@ BITS = "bitsandbytes"
 SPEAKING = ("print", "warn", "warning", "info", "debug", "error", "warn_once", "warning_once")
 FEW_BITS = re.compile(r"(?:^|_)(?:[48]_?bit|bnb|bitsandbytes|nf4|fp4)(?:_|$)", re.I)
 KIND = "the name of one of the framework's accelerators, which it looks up in a table of its own"
-LEAVES = (ast.Return, ast.Raise, ast.Continue)
 FOLLOWS = (
     "what follows runs {kernel}, which is made for the origin; "
     "on {chip} the other branch may be right"
@@ -109,9 +108,8 @@ def find_needed(module: Module, asserted: ast.Assert) -> str | None:
     if function is None or not speaks_of_library(library_words(module), module.source.text):
         return None
     calls = (each.func for each in ast.walk(function) if isinstance(each, ast.Call))
-    named = (module.names.lookup(f.id, f) for f in calls if isinstance(f, ast.Name))
-    bindings = [found[1][0] for found in named if found is not None and len(found[1]) == 1]
-    parts = [function, *(each.node for each in bindings if each.kind == "function")]
+    named = (find_made(module, func) for func in calls if isinstance(func, ast.Name))
+    parts = [function, *filter(None, named)]
     for each in (each for part in parts for each in ast.walk(part)):
         if isinstance(each, (ast.Name, ast.Attribute)):
             dotted = module.names.dotted(each)
@@ -331,7 +329,7 @@ def behind(branch: ast.If | ast.IfExp) -> list[ast.AST]:
         return [branch.test, branch.orelse if negative(branch.test) else branch.body]
     if not negative(branch.test):
         return [branch.test, *branch.body]
-    if branch.orelse or not isinstance(branch.body[-1], LEAVES):
+    if branch.orelse or not ends_block(branch.body[-1]):
         return [branch.test, *branch.orelse]
     block = next((part for part in branches(branch.parent) if branch in part), [branch])  # type: ignore[attr-defined]
     return [branch.test, *block[block.index(branch) + 1 :]]
@@ -400,10 +398,8 @@ def kernel(module: Module, node: ast.AST, tensor: bool) -> str | None:
     if tensor and (compiled := find_compiled(module, func)) is not None:
         return compiled
     if isinstance(func, ast.Name):
-        found = module.names.lookup(func.id, func)
-        here = found[1][0] if found is not None and len(found[1]) == 1 else None
-        kinds = here is not None and here.kind in ("class", "function")
-        if here is not None and kinds and loads_kernels(module, here.node, func.id):
+        made = find_made(module, func)
+        if made is not None and loads_kernels(module, made, func.id):
             return func.id
         if not tensor or plain_function(module, func):
             return None
@@ -443,17 +439,21 @@ def find_compiled(module: Module, func: ast.expr) -> str | None:
     if dotted is not None and is_compiled(module, dotted):
         return dotted
     owner = func.value if isinstance(func, ast.Attribute) and func.attr == "apply" else func
-    if not isinstance(owner, ast.Name):
+    made = find_made(module, owner) if isinstance(owner, ast.Name) else None
+    if made is None:
         return None
-    found = module.names.lookup(owner.id, owner)
-    here = found[1][0] if found is not None and len(found[1]) == 1 else None
-    if here is None or here.kind not in ("class", "function"):
-        return None
-    calls = [each.func for each in ast.walk(here.node) if isinstance(each, ast.Call)]
+    calls = [each.func for each in ast.walk(made) if isinstance(each, ast.Call)]
     started = (each.value for each in calls if isinstance(each, ast.Subscript))
     own = (each.id for each in started if isinstance(each, ast.Name) and is_written(module, each))
     names = (module.names.dotted(each) for each in calls)
     return next((name for name in names if name and is_compiled(module, name)), next(own, None))
+
+
+def find_made(module: Module, name: ast.Name) -> ast.AST | None:
+    """The function or class of the file that a name stands for; it may be None elsewhere."""
+    found = module.names.lookup(name.id, name)
+    made = [e.node for e in (found[1] if found else ()) if e.kind in ("class", "function")]
+    return made[0] if len(made) == 1 else None
 
 
 def is_written(module: Module, name: ast.Name) -> bool:
@@ -466,7 +466,7 @@ def is_written(module: Module, name: ast.Name) -> bool:
         for binding in (found[1] if found is not None else ())
         for each in getattr(binding.node, "decorator_list", ())
     )
-    return any(module.names.dotted(each) in known for each in decorators)
+    return any(ast.unparse(each) in known for each in decorators)  # `triton` may be None as well
 
 
 def chain(node: ast.AST | None) -> Iterator[str]:
@@ -479,11 +479,11 @@ def chain(node: ast.AST | None) -> Iterator[str]:
 
 def plain_function(module: Module, name: ast.Name) -> bool:
     """Whether a function of this file is meant that calls nothing which is named for the device."""
-    found = module.names.lookup(name.id, name)
-    if found is None or len(found[1]) != 1 or found[1][0].kind not in ("function", "class"):
+    made = find_made(module, name)
+    if made is None:
         return False
     names = module.names.nodes
-    start, end = module.span(found[1][0].node)
+    start, end = module.span(made)
     word = module.vocabulary.device
     for node in (*names[ast.Call], *names[ast.Import], *names[ast.ImportFrom]):
         at, _ = module.span(node)
