@@ -105,6 +105,10 @@ def test_a_row_holds_for_its_models_and_versions_alone(soc: str, cann: str, foun
 
 
 HALF, BRAIN = "float16", "bfloat16"
+GROUPS = {  # ends of 4 and 8, which as counts are 12 rows
+    "x": Tensors([TensorArgument(HALF, (8, 16))]), "weight": Tensors(()),
+    "largest_group_list": 8, "total_group_list": 12,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("operator", "call", "cann", "found"), [
@@ -118,6 +122,8 @@ HALF, BRAIN = "float16", "bfloat16"
     ("npu_grouped_matmul", {"weight": Tensors([TensorArgument(HALF, (4, 360, 64))])}, "9.0.0",
      False),
     ("npu_format_cast", {"captured": False}, "9.0.0", False),
+    ("npu_grouped_matmul", {**GROUPS, "group_list_type": 0}, "9.0.0", False),
+    ("npu_grouped_matmul", {**GROUPS, "group_list_type": 1}, "9.0.0", True),
 ])  # fmt: skip
 def test_a_row_asks_for_sizes_dtypes_and_formats(
     operator: str, call: dict[str, object], cann: str, found: bool
