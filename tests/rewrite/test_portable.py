@@ -303,6 +303,8 @@ def test_an_import_of_torch_is_not_written_twice(tmp_path: Path, style: Style) -
     after = rewritten(tmp_path, text, style)
     assert "torch.cuda" not in after
     assert after.count("import torch\n") == 1
+    text = "import torch.cuda\nif True:\n    import torch\ntorch.cuda.synchronize()\n"
+    assert rewritten(tmp_path, text, style).count("import torch\n") == 2, "not in the same block"
 
 
 def test_the_same_seed_is_not_set_twice(tmp_path: Path) -> None:

@@ -94,7 +94,8 @@ def write_unbound(module: Module, node: ast.Import | ast.ImportFrom, alias: ast.
 
 
 def is_bound_elsewhere(module: Module, node: ast.stmt) -> bool:
-    """Whether another import at the top of the file binds torch."""
-    root = module.names.root.names
-    found = [one for each in root.values() for one in each if one.dotted == "torch"]
-    return any(getattr(one.node, "lineno", node.lineno) != node.lineno for one in found)
+    """Whether an import before a statement, in its own block, binds torch."""
+    block: list[ast.stmt] = getattr(getattr(node, "parent", None), "body", [])
+    before = block[: block.index(node)] if node in block else []
+    found = [one for each in module.names.root.names.values() for one in each]
+    return any(one.dotted == "torch" and one.node in before for one in found)
