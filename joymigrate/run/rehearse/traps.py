@@ -150,22 +150,12 @@ def watch_attributes(record: RehearsalRecord) -> None:
             if asked and hasattr(torch.cuda, name):
                 text = Text("torch.npu has no {name}, which torch.cuda has", name=name)
                 place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-                record.trap("missing_attribute", place, remedy_of(name), text)
+                known = read_yaml(rules_root() / FILE)["missing"]
+                remedy = known.get(name, known["else"])
+                record.trap("missing_attribute", place, remedy, text)
             raise
 
     module.__getattr__ = missing  # type: ignore[method-assign]
-
-
-def remedy_of(name: str) -> str:
-    """What to use instead of a missing function."""
-    known = {
-        "OutOfMemoryError": "catch torch.OutOfMemoryError, which both have",
-        "nvtx": "torch.npu.mstx marks ranges on this chip",
-        "CUDAGraph": "torch.npu.NPUGraph",
-        "graph": "torch.npu.graph with NPUGraph",
-        "nccl": "collectives go through torch.distributed with backend hccl",
-    }
-    return known.get(name, "guard the call with the device's type, or leave it out")
 
 
 def asks_for_cast() -> bool:

@@ -7,31 +7,17 @@ generator is seeded with both, so masks are reproducible but not bit-equal to a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 Pair = tuple[int, int]
 
 
-def _from_default_generator() -> Pair:
-    """The CPU generator's seed, and an offset drawn from it (which advances it)."""
+def next_pair() -> Pair:
+    """The (seed, offset) of the next random operator: the CPU generator's seed, and an offset drawn
+    from it (which advances it)."""
     offset = int(torch.randint(0, 2**31 - 1, (), generator=torch.default_generator))
     return torch.initial_seed() & (2**63 - 1), offset
-
-
-_source: list[Callable[[], Pair]] = [_from_default_generator]
-
-
-def draw_from(source: Callable[[], Pair] | None) -> None:
-    """Take (seed, offset) pairs from `source` from now on; None restores the CPU generator."""
-    _source[0] = source or _from_default_generator
-
-
-def next_pair() -> Pair:
-    """The (seed, offset) of the next random operator; advances the generator."""
-    return _source[0]()
 
 
 def generator_of(seed: int, offset: int) -> torch.Generator:
