@@ -30,9 +30,9 @@ PROPERTIES = 256
 CLIENTS = 50_000
 PAST = 400  # answers of one kind by which a usual length and time are known
 KNOWN = 40  # from so many on
-# Share of the standby's answers that may take `slowdown` times as long as the primary's 99th
-# percentile, and the primary's answers from which on that percentile is known: beyond the second
-# slowest of 100 lie 2 % of an equal standby's answers, and beyond three times that much fewer.
+# Share of the standby's answers, beyond that of the primary's own, that may take `slowdown` times
+# as long as the primary's 99th percentile, and the primary's answers from which on it is known:
+# beyond the second slowest of 100 lie 2 % of an equal standby's, and beyond three times it fewer.
 TAIL_SHARE, TAIL_KNOWN = 0.02, 100
 
 
@@ -97,6 +97,8 @@ class Experiment:
     usual: dict[str, Usual] = field(default_factory=dict)
     timed: int = 0  # answers of the standby whose kind has a usual time
     late: int = 0  # of them, far slower than the primary's slowest hundredth
+    primary_timed: int = 0  # the same of the primary: a machine that stands still is both's
+    primary_late: int = 0
 
     def add(
         self, ours: bool, share: float, who: str, kind: str, seen: Mapping[str, bool | float]
@@ -117,14 +119,17 @@ class Experiment:
         """In which way a number is far from the primary's usual ones."""
         usual = self.usual.setdefault(label, Usual())
         low, high = usual.quantile(0.1), usual.quantile(0.9)
+        slowest = usual.quantile(0.99, TAIL_KNOWN) if name == "seconds" else None
         if not ours:
             usual.add(value)
         if low is None or high is None:
             return []
-        slowest = usual.quantile(0.99, TAIL_KNOWN)
-        if name == "seconds" and ours and self.slowdown and slowest is not None:
-            self.timed += 1
-            self.late += value > self.slowdown * slowest
+        if self.slowdown and slowest is not None:
+            late = value > self.slowdown * slowest
+            self.timed += ours
+            self.late += ours and late
+            self.primary_timed += not ours
+            self.primary_late += late and not ours
         if name.startswith("seconds"):
             return [f"{label} far above the usual"] if value > self.slowdown * high else []
         found = [f"{label} below the usual"] if value < low else []
@@ -159,16 +164,23 @@ class Experiment:
         """How near the nearest test is to its decision."""
         return max((test.level for test in self.tests.values()), default=0.0)
 
+    @property
+    def tail_limit(self) -> float:
+        """The share of far slower answers that is too much: so much more than the primary has."""
+        own = self.primary_late / self.primary_timed if self.primary_timed else 0.0
+        return round(TAIL_SHARE + own, 3)
+
     def missing(self, confidence: float) -> str:
         """What still lacks to show that the standby's slow answers are few; empty when nothing, or
         when no usual time is known."""
         if not self.timed:
             return ""
-        if log_evidence(self.late, self.timed, TAIL_SHARE) >= -math.log1p(-confidence):
+        limit = self.tail_limit
+        if log_evidence(self.late, self.timed, limit) >= -math.log1p(-confidence):
             return ""
-        needed = requests_needed(self.late, TAIL_SHARE, confidence)
+        needed = requests_needed(self.late, limit, confidence)
         return (
-            f"{self.timed} of {needed} timed answers to show that less than {TAIL_SHARE:.0%} are "
+            f"{self.timed} of {needed} timed answers to show that less than {limit:.1%} are "
             f"far slower than the primary's slowest ({self.late} are)"
         )
 
@@ -181,10 +193,12 @@ class Experiment:
     def state(self) -> dict[str, Any]:
         """What must survive a restart."""
         tests = {name: [test.count, test.ours, test.logs] for name, test in self.tests.items()}
-        return {"tests": tests, "times": [self.timed, self.late]}
+        times = [self.timed, self.late, self.primary_timed, self.primary_late]
+        return {"tests": tests, "times": times}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Take up a saved `state`."""
-        self.timed, self.late = saved.get("times", (0, 0))
+        times = (*saved.get("times", ()), 0, 0, 0, 0)  # older states have none of the primary
+        self.timed, self.late, self.primary_timed, self.primary_late = times[:4]
         for name, (count, ours, logs) in list(saved.get("tests", {}).items())[:PROPERTIES]:
             self.tests[name] = Test(int(count), int(ours), [float(one) for one in logs])

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 from tritonclient.grpc import service_pb2 as kserve
+from tritonclient.grpc import service_pb2_grpc
 
 from joymigrate import __version__
 from joymigrate.errors import JoyError
@@ -20,9 +21,7 @@ from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.messages import Ask
 from joymigrate.run.serve.web.tls import Tls
 
-SERVICE = "inference.GRPCInferenceService"
 INFER = "ModelInfer"
-STREAM = "ModelStreamInfer"  # Triton's: many ModelInferRequests on one call
 STREAMED = 64  # requests of one stream that run at the same time
 CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -56,20 +55,11 @@ async def start(
             ("grpc.so_reuseport", 0),
         ]
     )
-    handlers = {
-        name: grpc.unary_unary_rpc_method_handler(
-            answering(service, call, work=name == INFER),
-            request_deserializer=getattr(kserve, f"{name}Request").FromString,
-            response_serializer=getattr(kserve, f"{name}Response").SerializeToString,
-        )
-        for name, call in CALLS.items()
-    }
-    handlers[STREAM] = grpc.stream_stream_rpc_method_handler(
-        streaming(service, infer),
-        request_deserializer=kserve.ModelInferRequest.FromString,
-        response_serializer=kserve.ModelStreamInferResponse.SerializeToString,
-    )
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    stubs: Any = service_pb2_grpc.GRPCInferenceServiceServicer()
+    for name, call in CALLS.items():
+        setattr(stubs, name, answering(service, call, work=name == INFER))
+    stubs.ModelStreamInfer = streaming(service, infer)
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(stubs, server)
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         if secured is None:
@@ -100,7 +90,8 @@ def credentials(secured: Tls) -> Any:
 
 
 def streaming(service: KserveService, call: Call) -> Callable[[Any, Any], AsyncIterator[Any]]:
-    """ModelStreamInfer: requests of one call run at the same time, answers keep their order."""
+    """ModelStreamInfer, which is Triton's: requests of one call run at the same time, answers keep
+    their order."""
 
     async def handler(messages: Any, context: Any) -> AsyncIterator[Any]:
         try:

@@ -25,6 +25,7 @@ from joymigrate.run.serve.evidence.events import (
     RolloutTick,
     Served,
 )
+from joymigrate.run.serve.evidence.experiment import Experiment
 from joymigrate.run.serve.evidence.rollout import Rollout
 from joymigrate.run.serve.evidence.rule import EProcess
 
@@ -381,6 +382,17 @@ def test_all_traffic_waits_until_the_slow_tail_is_known_to_be_small() -> None:
     rollout.handle(RolloutTick(now + 200))
     assert rollout.weight == 100
     assert "0 of 250 are far slower than the primary's slowest, at most" in rollout.changes[-1].text
+
+
+def test_a_machine_that_stands_still_for_both_is_no_slow_tail() -> None:
+    live, rng = Experiment(), random.Random(7)
+    for number in range(3500):
+        seconds = 9.0 if 1600 <= number < 1700 else 1.0 + rng.random()
+        live.add(number % 2 == 0, 0.5, "", f"kind {number // 2 % 4}", {"seconds": seconds})
+    assert live.late == live.primary_late == 16
+    assert not live.missing(0.95)
+    live.primary_late = 0
+    assert live.missing(0.95)
 
 
 def test_a_slow_tail_is_no_promotion_and_pauses() -> None:

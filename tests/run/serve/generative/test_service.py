@@ -178,7 +178,8 @@ def test_grpc_gives_the_same(running: Running) -> None:
 
     def call(channel: Any, name: str, message: Any) -> Any:
         return channel.unary_unary(
-            f"/{rpc.SERVICE}/{name}", getattr(kserve, f"{name}Request").SerializeToString,
+            f"/inference.GRPCInferenceService/{name}",
+            getattr(kserve, f"{name}Request").SerializeToString,
             getattr(kserve, f"{name}Response").FromString,
         )(message, timeout=30)  # fmt: skip
 
