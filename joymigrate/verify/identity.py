@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -272,78 +272,72 @@ def join_path(place: str, leaf: str) -> str:
     return f"{place}{leaf}" if place.endswith(":") else f"{place}.{leaf}"
 
 
+def outside_inputs(
+    baseline: Rank, step: int
+) -> Iterator[tuple[Mapping[str, Any], Callable[..., Difference]]]:
+    """What the models of a step are given from outside, each with what makes a row of it."""
+    view = Display(baseline.program)
+    for entry in baseline.facts(step).get("inputs", []):
+        if not entry["derived"]:
+            what = Text("batch, input {leaf}", leaf=entry["leaf"])
+            yield entry, partial(difference, view(entry["place"]), what, step=step)
+
+
 def batches(
     baseline: Rank, target: Rank, names: Mapping[str, str], *, trains: bool, devices: bool
 ) -> Iterator[Difference]:
     """Inputs of top-level calls that come from outside, in the order of steps."""
-    view = Display(baseline.program)
     takes = any(rank.json("watch.json").get("takes") for rank in (baseline, target))
     growth = Growth()
     for step in baseline.steps:
-        theirs = {
-            (e["place"], e["call"], e["leaf"]): e
-            for e in (target.facts(step).get("inputs", []) if step in target.steps else [])
-        }
-        for mine in baseline.facts(step).get("inputs", []):
-            if mine["derived"]:
-                continue
-            place = mine["place"]
-            other = theirs.get((names.get(place, place), mine["call"], mine["leaf"]))
-            what = Text("batch, input {leaf}", leaf=mine["leaf"])
+        given = target.facts(step).get("inputs", []) if step in target.steps else []
+        theirs = {(e["place"], e["call"], e["leaf"]): e for e in given}
+        for mine, row in outside_inputs(baseline, step):
+            place, call, leaf = mine["place"], mine["call"], mine["leaf"]
+            there = names.get(place, place)
+            other = theirs.get((there, call, leaf))
             if other is None:
-                reason = "the target has no such call"
-                yield difference(
-                    view(place), what, RecordStatus.UNCOMPARED, reason=reason, step=step
-                )
+                yield row(RecordStatus.UNCOMPARED, reason="the target has no such call")
             elif other["sha256"] == mine["sha256"]:
-                yield difference(view(place), what, RecordStatus.IDENTICAL, value=0.0, step=step)
+                yield row(RecordStatus.IDENTICAL, value=0.0)
             else:
-                row = unlike(baseline, target, mine, other, view, names, step, trains, devices)
-                floating = mine["dtype"].startswith(("float", "bfloat")) and row.value is not None
-                if floating and growth.explains(0, float(row.value or 0)) and takes:
-                    row = replace(row, status=RecordStatus.WARN, reason=GROWS)
-                yield row
+                found = apart(baseline, target, (place, call, "in", leaf), there, step)
+                held = trains or step == baseline.steps[0]
+                status, value, reason = unlike(mine, other, found, held, devices)
+                grows = value is not None and is_floating(mine) and growth.explains(0, value)
+                if grows and takes:
+                    status, reason = RecordStatus.WARN, GROWS
+                yield row(status, value=value, reason=reason)
+
+
+def is_floating(entry: Mapping[str, Any]) -> bool:
+    """Whether an input is no whole numbers."""
+    return bool(entry["dtype"].startswith(("float", "bfloat")))
 
 
 def unlike(
-    baseline: Rank,
-    target: Rank,
     mine: Mapping[str, Any],
     other: Mapping[str, Any],
-    view: Display,
-    names: Mapping[str, str],
-    step: int,
-    trains: bool,
+    found: tuple[float | None, bool],
+    held: bool,
     devices: bool,
-) -> Difference:
-    """An input whose bytes differ: other data, another dtype, or drawn on another device."""
-    place, what = mine["place"], Text("batch, input {leaf}", leaf=mine["leaf"])
-    reason: str
+) -> tuple[RecordStatus, float | None, Any]:
+    """An input whose bytes differ: other data, another dtype, or drawn on another device. `found`
+    is how far they are `apart`; `held`: the target is to have the baseline's."""
+    error, alike = found
+    types = mine["dtype"], other["dtype"]
     if mine["shape"] != other["shape"]:
-        reason = Text("shape {golden} became {target}", golden=mine["shape"], target=other["shape"])
-        return difference(view(place), what, RecordStatus.FAIL, reason=reason, step=step)
-    key = (place, mine["call"], "in", mine["leaf"])
-    error, alike = apart(baseline, target, key, names.get(place, place), step)
-    floating = mine["dtype"].startswith(("float", "bfloat"))
-    close = 2.0**-7 if mine["dtype"] != other["dtype"] else device_rounding(mine["dtype"])
-    if floating and error is not None and error <= close:
-        reason = Text(
-            "differs by rounding ({golden} → {target})", golden=mine["dtype"], target=other["dtype"]
-        )
-        return difference(
-            view(place), what, RecordStatus.WARN, value=error, reason=reason, step=step
-        )
-    if floating and devices and alike:
-        reason = "looks drawn at random on another device"
-        return difference(
-            view(place), what, RecordStatus.RANDOM, value=error, reason=reason, step=step
-        )
-    first = step == baseline.steps[0]
-    status = RecordStatus.FAIL if trains or first else RecordStatus.WARN
-    reason = (
-        "the data differ" if status is RecordStatus.FAIL else "differs; may follow from results"
-    )
-    return difference(view(place), what, status, value=error, reason=reason, step=step)
+        words = Text("shape {golden} became {target}", golden=mine["shape"], target=other["shape"])
+        return RecordStatus.FAIL, None, words
+    close = 2.0**-7 if types[0] != types[1] else device_rounding(types[0])
+    if is_floating(mine) and error is not None and error <= close:
+        words = Text("differs by rounding ({golden} → {target})", golden=types[0], target=types[1])
+        return RecordStatus.WARN, error, words
+    if is_floating(mine) and devices and alike:
+        return RecordStatus.RANDOM, error, "looks drawn at random on another device"
+    if held:
+        return RecordStatus.FAIL, error, "the data differ"
+    return RecordStatus.WARN, error, "differs; may follow from results"
 
 
 def apart(
@@ -354,32 +348,32 @@ def apart(
     row, other = a.place(key), b.place((place, *key[1:]))
     if row is None or other is None:
         return None, False
-    error = float(np.linalg.norm(b.sketch[other] - a.sketch[row]) / a.sizes()[row])
     ours, theirs = float(a.stats[row][3]), float(b.stats[other][3])
-    return error, abs(theirs - ours) <= 0.1 * max(ours, 1e-30)
+    return sketch_error(a, row, b, other), abs(theirs - ours) <= 0.1 * max(ours, 1e-30)
+
+
+def sketch_error(mine: RecordTable, row: int, other: RecordTable, there: int) -> float:
+    """How far a record is from another one, by sketches, relative to the first."""
+    return float(np.linalg.norm(other.sketch[there] - mine.sketch[row]) / mine.sizes()[row])
 
 
 def divided_batches(
     mine: RecordTable, other: RecordTable, baseline: Rank, names: Mapping[str, str]
 ) -> Iterator[Difference]:
     """Batches that are spread over another number of processes: by sketches, which add up."""
-    view = Display(baseline.program)
-    for entry in baseline.facts(mine.step).get("inputs", []):
+    for entry, made in outside_inputs(baseline, mine.step):
         place, key = entry["place"], (entry["call"], "in", entry["leaf"])
         row, there = mine.place((place, *key)), other.place((names.get(place, place), *key))
-        if entry["derived"] or row is None:
+        if row is None:
             continue
-        what, step = Text("batch, input {leaf}", leaf=entry["leaf"]), mine.step
         if there is None or tuple(mine.shape[row]) != tuple(other.shape[there]):
             reason = "the parts do not make up the baseline's batch"
-            yield difference(view(place), what, RecordStatus.UNCOMPARED, reason=reason, step=step)
+            yield made(RecordStatus.UNCOMPARED, reason=reason)
             continue
-        error = float(np.linalg.norm(other.sketch[there] - mine.sketch[row]) / mine.sizes()[row])
-        status = RecordStatus.PASS
-        if error > device_rounding(entry["dtype"]):
-            status = RecordStatus.FAIL
-        why = None if status is RecordStatus.PASS else "the data differ"
-        yield difference(view(place), what, status, value=error, reason=why, step=step)
+        error = sketch_error(mine, row, other, there)
+        close = error <= device_rounding(entry["dtype"])
+        status, why = (RecordStatus.PASS, None) if close else (RecordStatus.FAIL, "the data differ")
+        yield made(status, value=error, reason=why)
 
 
 def first_batch(

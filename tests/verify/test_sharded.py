@@ -135,7 +135,7 @@ def two(base: Path) -> Path:
         ("self.b(torch.tanh(", "self.b(torch.sigmoid(", "S3", "model", ""),
         ("mse_loss(model(x), y)", "mse_loss(model(x), y) * (1 + 0.1 * (rank > 0))", "S4R",
          "loss", "in process 1: "),
-        ("x, y = x[rank * n", "rank = 0; x, y = x[rank * n", "S1", "model", "in process 1: "),
+        ("x, y = x[rank * n", "rank = 0; x, y = x[rank * n", "S4R", "model", "in process 1: "),
     ],
     ids=["clean", "module", "loss of one process", "data of one process"],
 )  # fmt: skip
