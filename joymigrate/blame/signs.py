@@ -35,6 +35,7 @@ SIMULATION = re.compile(
 HOST_LIMIT = re.compile(
     r"not implemented for '(?:Half|BFloat16|ComplexHalf|Float8\w*)'|could not create a primitive"
     r"|'CPU' (?:backend|device)|device type cpu|(?:on|for) (?:the )?CPU\b|CPU (?:backend|device)"
+    r"|CUDA_HOME environment variable is not set"  # what compiles kernels for a card
 )
 OUR_DEVICE = re.compile(r"^rehearsal device: ", re.MULTILINE)  # what else the simulation says
 REFERENCE_REFUSES = re.compile(r"the chip refuses this call \(documented: ([^;)]+)")
