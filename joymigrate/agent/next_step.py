@@ -247,16 +247,12 @@ def document(at: Standing, step: NextStep, most: int = MOST_BYTES) -> dict[str, 
         found = as_json(at, step, length)
         if measure(found) < most:
             break
-    more: list[tuple[str, Any]] = [("told", str(step.told))]
-    more.insert(0, ("found", {one["name"]: cut(one["summary"], CUT) for one in list_ended(at)}))
-    for name, value in more if most > MOST_BYTES else more[1:]:
-        room = most - measure(found | {name: value})
-        if room < 0 and isinstance(value, str):  # a character may take several bytes
-            value = cut(
-                value, max(0, (len(value.encode()) + room) * len(value) // len(value.encode()))
-            )
-        if value and measure(found | {name: value}) <= most:
-            found[name] = value
+    if most > MOST_BYTES:
+        found["found"] = {one["name"]: cut(one["summary"], CUT) for one in list_ended(at)}
+    for length in (2_400, 1_200, 600, 300):
+        whole = found | {"told": cut(step.told, length)}
+        if step.told and measure(whole) <= most:
+            return whole
     return found
 
 

@@ -196,7 +196,7 @@ def test_what_the_deciding_step_says_is_whole_where_there_is_room() -> None:
         found = document(at, decide(at, []), most)
         assert len(json.dumps(found, indent=2, ensure_ascii=False).encode()) <= most
         assert said.startswith(found["told"].removesuffix("…"))
-        assert len(found["told"].encode()) > most / 4
+        assert len(found["told"].encode()) > most / 7
         assert ("found" in found) == (most > MOST_BYTES)
 
 

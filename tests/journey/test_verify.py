@@ -113,7 +113,7 @@ def test_a_recording_that_is_only_held_against_another_is_made_once(
     )
     request = JourneyRequest(tmp_path, ("python", "train.py"), "ascend")
     at = StepContext(request, Gates(), tmp_path / "journey")
-    baseline.record_again(at, tmp_path / "tree", tmp_path / "again.jmb", "log.txt")
+    baseline.record_again(at, tmp_path / "again.jmb", "log.txt")
     (words,) = asked
     assert "--once" in words[: words.index("--")]
 

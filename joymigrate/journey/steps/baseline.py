@@ -85,7 +85,7 @@ def run(at: StepContext) -> StepOutcome:
     if program_ended_well(done):
         figures |= {"of": "original", "exit_code": 0, "recorded": recorded is not None}
         figures["device"] = device = recorded or ("GPU" if at.gpu_here else "CPU")
-        kept = counts(counted) if recorded else empty(done)
+        kept = Text("{number} loss{number_es}", number=counted) if recorded else empty(done)
         text = "{of} ran to its end on this machine's {device}; {kept}"
         if stand_ins:
             text = "{of} ran to its end by stand-ins for its GPU; {kept}; {what}"
@@ -117,13 +117,18 @@ def record_original(
     return at.joymigrate(log, *ask, ok=range(256), cwd=elsewhere(at, folder))
 
 
-def record_again(at: StepContext, folder: Path, bundle: Path, log: str) -> CompletedCommand:
-    """Record the program of a folder as the baseline was, to hold one against the other: one run
-    is enough for that."""
+def record_again(at: StepContext, bundle: Path, log: str) -> CompletedCommand:
+    """Record the original as the baseline was, to hold one against the other: one run is enough for
+    that."""
     shutil.rmtree(bundle, ignore_errors=True)
     request = replace(at.request, once=True)
     ask = words(request, str(bundle), entry_of(request), stood_in(at))
-    return at.joymigrate(log, *ask, ok=range(256), cwd=elsewhere(at, folder))
+    return at.joymigrate(log, *ask, ok=range(256), cwd=place_of_original(at))
+
+
+def place_of_original(at: StepContext) -> Path | None:
+    """Where the original runs; None for the project."""
+    return elsewhere(at, sources(at.request, at.folder)[0])
 
 
 def program_ended_well(done: CompletedCommand) -> bool:
@@ -146,11 +151,6 @@ def lacks(at: StepContext, done: CompletedCommand, folder: Path) -> bool:
     """Whether what stopped a program is missing on this machine with stand-ins or without."""
     stop = explain(at, done, on_chip=False, folder=elsewhere(at, folder))
     return stop.whose is FrameOwner.ENVIRONMENT
-
-
-def counts(losses: int) -> Text:
-    """How many losses were printed."""
-    return Text("{number} loss{number_es}", number=losses)
 
 
 def empty(done: CompletedCommand) -> Text:

@@ -193,8 +193,7 @@ def here(at: StepContext, log: str = BASE) -> tuple[CompletedCommand | None, str
     if known and log == BASE and not (at.request.train or at.gpu_here or at.chip_here):
         done = reuse(at, known, log)
     else:
-        folder = baseline.elsewhere(at, baseline.sources(at.request, at.folder)[0])
-        done = at.plain(log, entry, folder, at.path(DRAWN), stand_ins)
+        done = at.plain(log, entry, baseline.place_of_original(at), at.path(DRAWN), stand_ins)
     of = Text("the original on this machine's {device}", device="GPU" if at.gpu_here else "CPU")
     if stand_ins:
         of = Text.of("the original on cpu, by stand-ins for its GPU")

@@ -270,8 +270,7 @@ def restarts(at: StepContext, found: Mapping[str, Any]) -> str | None:
     if before is None or before.figures.get("of") != "original":
         return None
     bundle, again = at.path(baseline.BUNDLE), str(at.path(AGAIN))
-    folder, _ = baseline.sources(at.request, at.folder)
-    baseline.record_again(at, folder, Path(again), "verify/again-log.txt")
+    baseline.record_again(at, Path(again), "verify/again-log.txt")
     if baseline.readable(at.path(AGAIN)) is None:
         return None
     compare = ["verify", "compare", str(bundle), again, "--format", "json"]
