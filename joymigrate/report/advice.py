@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote
 
-from joymigrate import __version__
 from joymigrate.chips import Chip
 from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import mark, tell, tidy, with_texts
@@ -26,7 +24,7 @@ from joymigrate.report.blocks import (
 from joymigrate.report.fields import fields
 from joymigrate.report.html.page import BarPart, Tile
 from joymigrate.report.json_ import dumps
-from joymigrate.report.sarif import SCHEMA_URI
+from joymigrate.report.sarif_log import SarifResult, SarifRule, artifact, locate, log
 
 SCHEMA = "joymigrate.advice/1"
 TIME = "Thousandths of the step's time. Rules may speak of the same time."
@@ -194,56 +192,26 @@ def describe_rule(one: Advice, number: str) -> Chapter:
 
 def sarif(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
     """A SARIF log with a result per place; places without a line belong to the recording."""
-    rules = list({one.rule.id: one.rule for one in advice}.values())
-    number = {rule.id: index for index, rule in enumerate(rules)}
-    results = [
-        {
-            "ruleId": one.rule.id,
-            "ruleIndex": number[one.rule.id],
-            "level": one.rule.level,
-            "message": {
-                "text": tell(
-                    "{what}: {problem}. {action}",
-                    what=place.what,
-                    problem=one.rule.problem,
-                    action=one.rule.action,
-                )
-            },
-            "locations": [location(place, one.trace)],
-            "properties": {
-                "calls": place.calls,
-                "self_us": round(place.self_us, 3),
-                "grade": one.grade,
-            },
-        }
-        for one in advice
-        for place in one.places
-    ]
-    driver = {
-        "name": "joymigrate",
-        "version": __version__,
-        "rules": [
-            {
-                "id": rule.id,
-                "name": tell(rule.title),
-                "shortDescription": {"text": tell(rule.title)},
-                "fullDescription": {"text": tell(rule.problem)},
-                "help": {"text": f"{tell(rule.action)}\n\n{tell('Source')}: {rule.source}"},
-                "defaultConfiguration": {"level": rule.level},
-            }
-            for rule in rules
-        ],
+    return dumps(log([sarif_result(one, place) for one in advice for place in one.places]))
+
+
+def sarif_result(one: Advice, place: Hit) -> SarifResult:
+    """One place of an advice."""
+    rule = one.rule
+    title, problem, action = tell(rule.title), tell(rule.problem), tell(rule.action)
+    about = {
+        "fullDescription": {"text": problem},
+        "help": {"text": f"{action}\n\n{tell('Source')}: {rule.source}"},
     }
-    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
-    return dumps({"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]})
-
-
-def location(place: Hit, trace: str) -> dict[str, Any]:
-    """Where a result is: `file:line`, or the recording."""
-    file, _, line = (place.where or "").rpartition(":")
-    if not file or not line.isdigit():
-        return {"physicalLocation": {"artifactLocation": {"uri": quote(trace)}}}
-    artifact: dict[str, Any] = {"uri": quote(file)}
-    if not file.startswith("/"):
-        artifact["uriBaseId"] = "SRCROOT"
-    return {"physicalLocation": {"artifactLocation": artifact, "region": {"startLine": int(line)}}}
+    words = tell(
+        "{what}: {problem}. {action}", what=place.what, problem=rule.problem, action=rule.action
+    )
+    where, region = locate(place.where or "")
+    properties = {"calls": place.calls, "self_us": round(place.self_us, 3), "grade": one.grade}
+    return SarifResult(
+        SarifRule(rule.id, title, rule.level, title, about),
+        words,
+        where or artifact(one.trace),
+        region,
+        {"properties": properties},
+    )

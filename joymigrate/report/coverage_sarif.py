@@ -1,22 +1,27 @@
-"""Coverage as SARIF 2.1.0: one result per gap and call site."""
+"""Coverage as SARIF: one result per gap and call site."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from joymigrate import __version__
 from joymigrate.profile.coverage import Coverage, CoveredOperator
 from joymigrate.profile.support import SupportStatus
 from joymigrate.report.json_ import dumps
-from joymigrate.report.sarif import ROOT, SCHEMA_URI, plain
+from joymigrate.report.sarif_log import SarifResult, SarifRule, locate, log
 
 RULES = {
-    SupportStatus.CPU_FALLBACK: ("operator-cpu-fallback", "An operator runs on the CPU", "warning"),
-    SupportStatus.MISSING: ("operator-missing", "An operator raises on the chip", "error"),
-    SupportStatus.UNKNOWN: ("operator-unknown", "Nobody knows whether the chip has it", "warning"),
-}
+    SupportStatus.CPU_FALLBACK: SarifRule(
+        "operator-cpu-fallback", "An operator runs on the CPU", "warning"
+    ),
+    SupportStatus.MISSING: SarifRule(
+        "operator-missing", "An operator raises on the chip", "error"
+    ),
+    SupportStatus.UNKNOWN: SarifRule(
+        "operator-unknown", "Nobody knows whether the chip has it", "warning"
+    ),
+}  # fmt: skip
 
 
 def render(coverage: Coverage, root: Path) -> str:
@@ -26,70 +31,20 @@ def render(coverage: Coverage, root: Path) -> str:
 
 def document(coverage: Coverage, root: Path) -> dict[str, Any]:
     """The log as plain data."""
-    order = list(RULES)
-    rules = [
-        {
-            "id": name,
-            "shortDescription": {"text": title},
-            "defaultConfiguration": {"level": level},
-        }
-        for name, title, level in RULES.values()
-    ]
-    results = [
-        result(op, where, order.index(op.status), root)
-        for op in coverage.gaps()
-        for where in ([site.where for site in op.sites] or [""])
-    ]
-    run = {
-        "tool": {"driver": {"name": "joymigrate", "version": __version__, "rules": rules}},
-        "columnKind": "unicodeCodePoints",
-        "originalUriBaseIds": {ROOT: {"uri": root.resolve().as_uri() + "/"}},
-        "results": results,
-        "properties": {
-            "chip": coverage.chip,
-            "version": coverage.version,
-            "grades": coverage.grades(),
-        },
-    }
-    return {"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]}
+    about = {"chip": coverage.chip, "version": coverage.version, "grades": coverage.grades()}
+    results = [one for op in coverage.gaps() for one in results_of(op, f"{root.resolve()}/")]
+    return log(results, root=root, run={"properties": about})
 
 
-def result(op: CoveredOperator, where: str, rule: int, root: Path) -> dict[str, Any]:
-    """One gap at one call site, or without one."""
-    name, title, level = RULES[op.status]
-    parts = [f"{op.name}: {title[0].lower()}{title[1:]}", op.note, f"instead: {op.alternative}"]
-    found: dict[str, Any] = {
-        "ruleId": name,
-        "ruleIndex": rule,
-        "level": level,
-        "message": {"text": plain(". ".join(part for part in parts if part))},
-        "partialFingerprints": {"joymigrate/operator/v1": f"{op.name} {where}".strip()},
-        "properties": {
-            "operator": op.name,
-            "calls": op.calls,
-            "dtypes": list(op.dtypes),
-            "grade": op.known_grade,
-        },
-    }
-    path, _, line = where.rpartition(":")
-    if path and line.isdigit():
-        found["locations"] = [
-            {
-                "physicalLocation": {
-                    "artifactLocation": location(path, root),
-                    "region": {"startLine": max(1, int(line))},
-                }
-            }
-        ]
-    return found
-
-
-def location(path: str, root: Path) -> dict[str, str]:
-    """A file: below the root by its relative path, elsewhere by its whole one."""
-    file = Path(path)
-    if file.is_absolute():
-        try:
-            path = file.relative_to(root.resolve()).as_posix()
-        except ValueError:
-            return {"uri": file.as_uri()}
-    return {"uri": quote(path), "uriBaseId": ROOT}
+def results_of(op: CoveredOperator, root: str) -> Iterator[SarifResult]:
+    """One gap at each of its call sites, or without one."""
+    rule = RULES[op.status]
+    said = f"{op.name}: {rule.title[0].lower()}{rule.title[1:]}"
+    text = ". ".join(filter(None, (said, op.note, f"instead: {op.alternative}")))
+    properties = {
+        "operator": op.name, "calls": op.calls, "dtypes": list(op.dtypes), "grade": op.known_grade,
+    }  # fmt: skip
+    for where in [site.where for site in op.sites] or [""]:
+        mark = {"joymigrate/operator/v1": f"{op.name} {where}".strip()}
+        more = {"partialFingerprints": mark, "properties": properties}
+        yield SarifResult(rule, text, *locate(where.removeprefix(root)), more)

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
-from urllib.parse import quote
 
-from joymigrate import __version__
 from joymigrate.evidence import count_grades
 from joymigrate.language import Language, bracket, traits
 from joymigrate.model import Finding, Rule, Tier
 from joymigrate.report.changes import Region, regions
 from joymigrate.report.json_ import dumps
 from joymigrate.report.result import ScanResult
+from joymigrate.report.sarif_log import SarifResult, SarifRule, artifact, log
 from joymigrate.rewrite import readiness
 from joymigrate.rewrite.baseline import fingerprints
 from joymigrate.rewrite.readiness import UNREADABLE
 
-SCHEMA_URI = (
-    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-)
 FINGERPRINT = "joymigrate/v1"
-ROOT = "SRCROOT"
-LINK_SIGN = re.compile(r"[\[\]\\]")
 LEVELS = {Tier.SAFE: "note", Tier.UNSAFE: "warning", Tier.REPORT: "warning"}
 
 
@@ -33,74 +26,46 @@ def render(result: ScanResult) -> str:
 
 def document(result: ScanResult) -> dict[str, Any]:
     """The SARIF log as plain data."""
-    scan = result.scan
-    ids = list(result.by_rule())
-    number = {rule: index for index, rule in enumerate(ids)}
-    names = {finding.rule: finding for finding in scan.findings}
+    scan, say = result.scan, result.say
     marks = fingerprints(scan.findings, result.excerpts.line)
-    driver = {
-        "name": "joymigrate",
-        "version": __version__,
-        **({} if result.say.lang == "en" else {"language": traits(result.say.lang).tag}),
-        "rules": [
-            descriptor(rule, result.rules.get(rule), names.get(rule), result.say) for rule in ids
-        ],
-    }
     run = {
-        "tool": {"driver": driver},
-        "columnKind": "unicodeCodePoints",
-        "originalUriBaseIds": {ROOT: {"uri": base_uri(result)}},
         "invocations": [{"executionSuccessful": True, **notifications(result)}],
-        "results": [
-            result_of(result, finding, number[finding.rule], mark)
-            for finding, mark in zip(scan.findings, marks, strict=True)
-        ],
         "properties": {
             "readiness": readiness.document(result.readiness),
             "to": scan.to,
             "grades": count_grades("documented" for _ in scan.findings),
         },
     }
-    return {"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]}
+    results = [
+        result_of(result, finding, mark) for finding, mark in zip(scan.findings, marks, strict=True)
+    ]
+    return log(
+        results,
+        root=result.folder if result.prefix() is not None else scan.root,
+        driver={} if say.lang == "en" else {"language": traits(say.lang).tag},
+        run=run,
+    )
 
 
-def base_uri(result: ScanResult) -> str:
-    """The folder that all locations are relative to."""
-    root = result.folder if result.prefix() is not None else result.scan.root
-    return root.resolve().as_uri() + "/"
-
-
-def uri(result: ScanResult, path: str) -> str:
-    """A file's location below the base, percent-encoded."""
-    return quote(f"{result.prefix() or ''}{path}".encode("utf-8", "surrogateescape"))
-
-
-def location(result: ScanResult, path: str) -> dict[str, Any]:
+def location(result: ScanResult, path: str) -> dict[str, str]:
     """A file's artifactLocation."""
-    return {"uri": uri(result, path), "uriBaseId": ROOT}
+    return artifact(f"{result.prefix() or ''}{path}")
 
 
-def descriptor(
-    rule_id: str, rule: Rule | None, finding: Finding | None, say: Language
-) -> dict[str, Any]:
-    """One rule as SARIF metadata; one that only a finding knows carries what that says."""
+def rule_of(finding: Finding, rule: Rule | None, say: Language) -> SarifRule:
+    """A finding's rule; one that only a finding knows carries what that says."""
     if rule is None:
-        name = finding.name if finding else rule_id
-        return {"id": rule_id, "name": name, "shortDescription": {"text": name}}
+        return SarifRule(finding.rule, finding.name, name=finding.name)
     help_text = "\n\n".join(part for part in (rule.why, rule.reference) if part) or rule.message
     markdown = f"**{rule.title}**\n\n{rule.why or rule.message}"
     if rule.reference:
         markdown += f"\n\n{say('Reference')}: {rule.reference}"
-    found: dict[str, Any] = {
-        "id": rule_id,
-        "name": rule.name,
-        "shortDescription": {"text": rule.title},
+    more = {
         "fullDescription": {"text": rule.message},
         "help": {"text": help_text, "markdown": markdown},
-        "defaultConfiguration": {"level": level(rule_id, rule.tier)},
         "properties": {"tier": rule.tier.value, "tags": ["migration", rule.area]},
     }
-    return found
+    return SarifRule(rule.id, rule.title, level(rule.id, rule.tier), rule.name, more)
 
 
 def level(rule_id: str, tier: Tier) -> str:
@@ -108,34 +73,25 @@ def level(rule_id: str, tier: Tier) -> str:
     return "error" if rule_id == UNREADABLE else LEVELS[tier]
 
 
-def result_of(result: ScanResult, finding: Finding, number: int, mark: str) -> dict[str, Any]:
+def result_of(result: ScanResult, finding: Finding, mark: str) -> SarifResult:
     """One finding as a SARIF result."""
     text = finding.message + (bracket(finding.reason, result.say) if finding.reason else "")
-    found: dict[str, Any] = {
-        "ruleId": finding.rule,
-        "ruleIndex": number,
-        "level": level(finding.rule, finding.tier),
-        "message": {"text": plain(text)},
-        "locations": [
-            {
-                "physicalLocation": {
-                    "artifactLocation": location(result, finding.path),
-                    "region": region_of(finding),
-                }
-            }
-        ],
-        "partialFingerprints": {FINGERPRINT: mark},
-        "properties": {"tier": finding.tier.value, "area": finding.area},
-    }
+    properties: dict[str, Any] = {"tier": finding.tier.value, "area": finding.area}
     if finding.cell is not None:
-        found["properties"] |= {"cell": finding.cell, "line": finding.line}
+        properties |= {"cell": finding.cell, "line": finding.line}
     fix = fix_of(result, finding)
-    return found | ({"fixes": [fix]} if fix else {})
-
-
-def plain(text: str) -> str:
-    """Text in which `a[0](x)` is not taken for a link (SARIF 2.1.0, 3.11.6)."""
-    return LINK_SIGN.sub(r"\\\g<0>", text) if "](" in text else text
+    return SarifResult(
+        rule_of(finding, result.rules.get(finding.rule), result.say),
+        text,
+        location(result, finding.path),
+        region_of(finding),
+        {
+            "partialFingerprints": {FINGERPRINT: mark},
+            "properties": properties,
+            **({"fixes": [fix]} if fix else {}),
+        },
+        level(finding.rule, finding.tier),
+    )
 
 
 def region_of(finding: Finding) -> dict[str, Any]:
