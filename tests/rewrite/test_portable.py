@@ -270,13 +270,27 @@ def test_an_option_that_may_be_none_is_no_device_to_move_to(
         ("requirements.txt", "torch\ntorchvision==0.15.2\n", ":2 (torchvision) allows 2.0"),
         ("requirements.txt", "torchaudio<2.3\n", "(torchaudio) allows 2.2"),
         ("requirements.txt", "torch<2\n", "requirements.txt:1 (torch) allows 1.13"),
-        ("requirements.txt", "pytorch_lightning~=1.9.0\n", "(pytorch-lightning) allows 1.13"),
-        ("setup.py", "setup(install_requires=['torch', 'torchtext'])\n", "(torchtext) allows 2.3"),
+        ("requirements.txt", "pytorch_lightning~=1.9.0\n", "was tested) allows 1.13"),
+        ("requirements.txt", "pytorch-lightning[extra]==0.8.5\n", "tested) allows 1.7"),
+        ("requirements.txt", "torch<2.6.0\n", "(torch) allows 2.5"),
+        ("requirements.txt", "torch<1\n", "(torch) allows 0.4"),
+        ("requirements.txt", "torch<3,!=1.8,>=1.7\n", "requirements.txt:1 allows 1.7"),
+        ("requirements.txt", "torch[opt] (>=2.0,<3.0)\n", "requirements.txt:1 allows 2.0"),
+        ("pyproject.toml", 'torch = ">=1.10"\n', "pyproject.toml:1 allows 1.10"),
+        ("pyproject.toml", 'torch = {version = "^2.1", optional = true}\n', ":1 allows 2.1"),
+        ("pyproject.toml", 'torchvision = "^0.15.2"\n', "(torchvision) allows 2.0"),
+        ("pyproject.toml", 'torchvision = "0.15.2"\n', "(torchvision) allows 2.0"),
+        ("pyproject.toml", 'module = ["torchtext.*"]\n', None),
+        ("setup.py", "setup(description='with torchtext or without')\n", None),
+        ("environment.yml", "dependencies:\n  - torchvision=0.8.2\n", "(torchvision) allows 1.7"),
+        ("environment.yml", "dependencies:\n  - pytorch<1.8\n", "(pytorch) allows 1.7"),
+        ("ci/gitlab-ci.yml", "torch: ['1.10', '2.6']\nrun: pytest\n", "yml:1 allows 1.10"),
         ("data.py", "import torchtext\n", "data.py:1 (torchtext) allows 2.3"),
         ("setup.py", "setup(\n    python_requires='>=3.8',\n)\n", ":2 (Python 3.8) allows 2.4"),
         ("setup.py", "REQUIRES_PYTHON = '>=3.5.0'\n", "setup.py:1 (Python 3.5) allows 1.5"),
         ("environment.yml", "dependencies:\n  - python=3.8\n", "(Python 3.8) allows 2.4"),
         ("Dockerfile", "FROM python:3.7-slim\n", "Dockerfile:1 (Python 3.7) allows 1.13"),
+        ("Dockerfile", "# FROM python:3.7-slim\nFROM python:3.12-slim\n", None),
         ("Dockerfile", "FROM pytorch/pytorch:2.1.0-cuda12.1\n", "Dockerfile:1 allows 2.1.0"),
         (".travis.yml", "python:\n  - 3.12\n  - 3.6\nscript: pytest\n", "(Python 3.6) allows 1.10"),
         (".github/workflows/ci.yml", "python-version: [3.8, 3.12]\nrun: tox\n", "(Python 3.8)"),
@@ -295,6 +309,18 @@ def test_what_bounds_torch_from_above_is_told(
     one = next(each for each in found.findings if each.path == "train.py")
     assert bool(one.edits) is (told is None)
     assert told is None or told in str(one.reason)
+
+
+def test_a_project_that_requires_a_torch_does_not_run_on_a_python_without_it(
+    tmp_path: Path,
+) -> None:
+    files = {
+        "train.py": "import torch\ntorch.cuda.synchronize()\n",
+        "requirements.txt": "torch>=2.6\n",
+        "setup.py": "setup(python_requires='>=3.8')\n",
+    }
+    found = look(write(tmp_path, files), Style.ACCELERATOR)
+    assert next(each for each in found.findings if each.path == "train.py").edits
 
 
 @pytest.mark.parametrize("style", [Style.ACCELERATOR, Style.AGNOSTIC])

@@ -7,6 +7,7 @@ project supports: each torch ends with some Python. The rows stand in `rules/com
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -16,22 +17,25 @@ from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.portable.table import table, version
 
 BUILDS = re.compile(
-    r"(?:requirements[\w./-]*\.txt|pyproject\.toml|setup\.(?:py|cfg)|env\w*\.ya?ml)$"
+    r"(?:requirements[\w./-]*\.txt|pyproject\.toml|setup\.(?:py|cfg)|env[\w-]*\.ya?ml)$"
 )
 IMAGES = re.compile(r"(?:^|[/.])Dockerfile[\w.-]*$|\.Dockerfile$", re.I)
 CHECKS = re.compile(r"\.github/workflows/|\.travis\.yml$|\.circleci/|gitlab-ci|azure-pipelines")
 TESTS = re.compile(r"\b(?:pytest|unittest|nosetests|tox|nox|setup\.py test)\b")
 CODE = ("python", "notebook")  # kinds of files that need a torch
-LIMITS = r"(?:,?\s*(?:[<>~!^]=?|={1,3})\s*[\d.*]+)+"
-NEEDED = re.compile(
-    r"(?<![\w-])(?:py)?torch[\"']?\s*(?:\[[^\]\n]*\])?\s*(?:>=|~=|={1,3}|:)\s*[\"']?\^?(\d+(?:\.\d+)*)",
-    re.I,
+LIMIT = re.compile(r"([<>~!^=]*)\s*(\d+(?:\.\d+)*)")
+# `torch>=1.7,<2`, `torch[opt] (>=1.7)`, conda's `torch=1.7`, an image's `torch:1.7`, poetry's
+# `torch = {version = "^1.7"}`, a list `torch-version: [1.7, 2.6]`.
+LIMITS = (
+    r"[=:(<>~!^](?:\s*\{[^}\n]*\bversion)?[\s=:(\[\"']*"
+    r"[<>~!^=]*\s*\d[\d.*]*(?:[\"']?\s*,\s*[\"']?[<>~!^=]*\s*\d[\d.*]*)*"
 )
+ABOVE = ("<", "<=", "!=")  # signs that say nothing of the oldest version
 REQUIRES = re.compile(
-    r"(?<![\w-])(?:requires[-_]python|python_requires|python)[\"']?\s*[=<>~^]+\s*([^#\n]+)", re.I
+    r"(?<![\w-])(?:requires[-_]python|python_requires|python)[\"']?\s*[=<>~^]+\s*([^\n]+)", re.I
 )
 RUNS = re.compile(
-    r"(?<![\w-])python(?:[-_]version)?[\"']?[ \t]*[:=]([^#\n]*(?:\n[ \t]*-[ \t]*[\"']?\d[^\n]*)*)",
+    r"(?<![\w-])python(?:[-_]version)?[\"']?[ \t]*[:=]([^\n]*(?:\n[ \t]*-[ \t]*[\"']?\d[^\n]*)*)",
     re.I,
 )
 PYTHON = re.compile(r"(?<![\d.])[23]\.\d+(?!\d)")
@@ -41,45 +45,67 @@ def find_floors(files: Iterable[File], texts: Mapping[str, str]) -> dict[str, Fl
     """The oldest torch that each folder of a project must do with, and where that is said.
 
     `.` is the root; a folder with no Python in it or below speaks for the one above it. `texts`
-    are the Python files: an import of a package that ended bounds torch as a requirement does.
+    are the Python files: an import of a package that ended bounds torch. Of Python only folders
+    are asked that do not require a torch.
     """
     files = list(files)
     code = (PurePosixPath(each.relative) for each in files if each.kind in CODE)
     coded = {PurePosixPath(), *(above for path in code for above in path.parents)}
-    found: dict[str, list[Floor]] = {}
+    found: dict[str, list[Floor]] = defaultdict(list)
+    pythons: dict[str, list[Floor]] = defaultdict(list)
+    required = set()
     for file in files:
+        text = read(file)
         folder = next(at for at in PurePosixPath(file.relative).parents if at in coded).as_posix()
-        for floor in read_floors(file):
-            found.setdefault(folder, []).append(floor)
+        limits = list(read_limits(file, text))
+        found[folder] += [floor for _, floor in limits]
+        if all(name for name, _ in limits):
+            pythons[folder] += read_pythons(file, text)
+        elif BUILDS.search(file.relative):
+            required.add(folder)
+    for folder in pythons.keys() - required:
+        found[folder] += pythons[folder]
+    found = {folder: several for folder, several in found.items() if several}
     for path, number, name in find_imports(texts):
         above = (at.as_posix() for at in PurePosixPath(path).parents)
         near = next((at for at in above if at in found), ".")
-        last = newest(name, "") or ""
+        last = newest(name, ()) or ""
         found.setdefault(near, []).append(Floor(last, f"{path}:{number} ({name})"))
     return {folder: min(several, key=age) for folder, several in found.items()}
 
 
-def read_floors(file: File) -> Iterator[Floor]:
-    """What one file says of torch; of Python only where it does not say which torch it needs."""
-    image, checks = IMAGES.search(file.relative), CHECKS.search(file.relative)
-    if not (image or checks or BUILDS.search(file.relative)):
-        return
+def read(file: File) -> str:
+    """A file that may say which torch or Python it is for, without comments; others are empty."""
+    checks = CHECKS.search(file.relative)
+    if not (checks or IMAGES.search(file.relative) or BUILDS.search(file.relative)):
+        return ""
     text = Path(file.path).read_text(encoding="utf-8", errors="replace")
-    if checks and not TESTS.search(text):
-        return
-    needed = False
-    for number, line in enumerate(text.splitlines(), 1):
-        place, line = f"{file.relative}:{number}", line.split("#")[0]
-        for match in NEEDED.finditer(line):
-            needed = True
-            yield Floor(match[1], place)
-        for match in bounding().finditer(line):
-            name = re.sub("_", "-", match[1].lower())
-            last = newest(name, match[2] or "")
-            if last is not None:
-                yield Floor(last, f"{place} ({name})")
-    pythons = (RUNS if image or checks else REQUIRES).finditer(text)
-    for match in pythons if not needed else ():
+    text = re.sub(r"(?m)(?:^|(?<=\s))#.*", "", text)
+    return "" if checks and not TESTS.search(text) else text
+
+
+def read_limits(file: File, text: str) -> Iterator[tuple[str, Floor]]:
+    """The torch that a file's limits allow, each with the distribution that they are on.
+
+    Where torch's own oldest version is told that is the floor, with no name.
+    """
+    for match in requirement().finditer(text):
+        name, limits = re.sub("_", "-", match[1].lower()), LIMIT.findall(match[2])
+        number = text.count("\n", 0, match.start()) + 1
+        place = f"{file.relative}:{number}"
+        oldest = [told for sign, told in limits if sign not in ABOVE]
+        last = newest(name, limits)
+        if name in ("torch", "pytorch") and oldest:
+            yield "", Floor(min(oldest, key=version), place)
+        elif last is not None:
+            called = table()["bounds"][name].get("called", name)
+            yield name, Floor(last, f"{place} ({called})")
+
+
+def read_pythons(file: File, text: str) -> Iterator[Floor]:
+    """The last torch for each Python that a file names."""
+    named = REQUIRES if BUILDS.search(file.relative) else RUNS
+    for match in named.finditer(text):
         for told in PYTHON.findall(match[1]):
             last = rows("python").get(told)
             number = text.count("\n", 0, match.start()) + 1
@@ -98,10 +124,11 @@ def find_imports(texts: Mapping[str, str]) -> Iterator[tuple[str, int, str]]:
 
 
 @cache
-def bounding() -> re.Pattern[str]:
-    """A requirement of a distribution that bounds torch, or torch's own with no oldest version."""
+def requirement() -> re.Pattern[str]:
+    """Limits on torch or on a distribution that bounds it; tags of NVIDIA's images are dates."""
     names = "|".join(re.sub("-", "[-_]", each) for each in table()["bounds"] if each != "python")
-    return re.compile(rf"(?<![\w.-])({names})(?![\w-])\s*(?:=\s*)?[\"']?({LIMITS})?", re.I)
+    name = rf"(?<![\w.-])(?<!nvidia/)({names})(?:[-_]version)?[\"']?"
+    return re.compile(rf"{name}[ \t]*(?:\[[^\]\n]*\])?[ \t]*({LIMITS})", re.I)
 
 
 def rows(name: str) -> Mapping[str, str]:
@@ -110,33 +137,33 @@ def rows(name: str) -> Mapping[str, str]:
     return found
 
 
-def newest(name: str, limits: str) -> str | None:
-    """The newest torch for the releases of a distribution that a requirement admits.
+def newest(name: str, limits: Iterable[tuple[str, str]]) -> str | None:
+    """The newest torch for the releases of a distribution that limits admit.
 
     None where that is no bound: a release that is newer than the last row is admitted.
     """
-    admitted = list(rows(name))
-    for sign, told in re.findall(r"([<>~!^]=?|={1,3})\s*([\d.*]+)", limits):
-        at, exact = version(told)[:2], len(version(told)) > 2
-        admitted = [each for each in admitted if admits(sign, version(each), at, exact)]
-    if not admitted or (
-        admitted[-1] == list(rows(name))[-1] and not table()["bounds"][name].get("ended")
-    ):
+    admitted = known = list(rows(name))
+    for sign, told in limits:
+        admitted = [each for each in admitted if admits(sign, version(each), version(told))]
+        if not admitted:  # a release from before the first row is built for no newer torch
+            return rows(name)[known[0]] if version(told) <= version(known[0]) else None
+    if admitted[-1] == known[-1] and not table()["bounds"][name].get("ended"):
         return None
     return rows(name)[admitted[-1]]
 
 
-def admits(sign: str, release: tuple[int, ...], at: tuple[int, ...], exact: bool) -> bool:
-    """Whether a sign admits some version of a minor release; `exact`: patches are told as well."""
-    if sign in ("=", "==", "==="):
-        return release[: len(at)] == at
+def admits(sign: str, release: tuple[int, ...], told: tuple[int, ...]) -> bool:
+    """Whether a limit admits some version of a minor release, as PEP 440 and poetry read signs."""
+    at, patch = told[:2], told[2:]
     if sign == "<":
-        return release < at or (exact and release == at)
+        return release < at or (release == at and patch > (0,))
     if sign == "<=":
-        return release <= at
-    if sign in ("~=", "^"):
-        return release == at if exact and sign == "~=" else release[0] == at[0] and release >= at
-    return True
+        return release <= (*at, 0)[:2]
+    if sign in (">=", ">", "!="):
+        return True
+    if (sign == "~=" and not patch) or (sign == "^" and at[0] > 0):
+        return release >= at and release[0] == at[0]
+    return release[: len(at)] == at  # `^0.15`, `~0.15` and `~=0.15.2` as well
 
 
 def age(floor: Floor) -> tuple[int, ...]:
