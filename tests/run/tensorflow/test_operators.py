@@ -43,6 +43,9 @@ A = np.array
 I32 = np.int32
 PLACES = A([[0, 0], [0, 2], [2, 1]], np.int64)
 ROWS = (floats(6, 3), A([5, 0, 1, 3], I32), A([0, 0, 2, 3], I32))
+HOLES = A(
+    [[1, np.nan], [np.nan, 2], [0, np.nan], [np.nan, -np.inf], [3, -np.inf], [np.nan, 1]], "f4"
+)
 WORDS = A([b"a", b"bb", b"", b"a"], dtype=object)
 CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
     *[(op, [floats(3, 4), floats(4, seed=1)], {}) for op in ("AddV2", "Sub", "Mul", "RealDiv")],
@@ -157,6 +160,8 @@ CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("UnsortedSegmentSum", [floats(4, 2), A([2, -1, 0, 2], I32), A(3, I32)], {}),
     ("SegmentMax", [floats(4, 2), A([0, 0, 2, 3], I32)], {}),
     ("SegmentMax", [whole(4, 2), A([0, 0, 2, 3], I32)], {}),
+    ("SegmentMax", [HOLES, A([0, 0, 0, 1, 1, 2], I32)], {}),
+    ("UnsortedSegmentMax", [HOLES, A([0, 0, 0, 1, 1, 2], I32), A(4, I32)], {}),
     ("UnsortedSegmentMax", [floats(4, 2), A([2, -1, 0, 2], I32), A(3, I32)], {}),
     ("UnsortedSegmentMax", [whole(2, 2), A([[1, 3], [1, 0]], I32), A(4, I32)], {}),
     *[(f"SparseSegment{kind}", [*ROWS], {}) for kind in ("Sum", "Mean", "SqrtN")],

@@ -73,8 +73,13 @@ def sum_unsorted(x: Tensor, segments: Tensor, count: Any) -> Tensor:
 
 @operator("SegmentMax")
 def max_segments(x: Tensor, segments: Tensor) -> Tensor:
-    """The largest by sorted segment, 0 for one without rows."""
-    return segment_max(x, segments, length_of(segments), 0)
+    """The largest by sorted segment, 0 for one without rows.
+
+    With NaN in rows of 32 bytes or more TensorFlow's answer depends on the processor's vectors.
+    """
+    count, where = length_of(segments), beside(segments, x)
+    total = torch.zeros(count, *x.shape[1:], dtype=x.dtype, device=x.device)
+    return segment_max(x, where, total, include_self=False)
 
 
 @operator("UnsortedSegmentMax", host=(2,))
@@ -82,15 +87,31 @@ def max_unsorted(x: Tensor, segments: Tensor, count: Any) -> Tensor:
     """The largest by segment, the least number there is for one without rows."""
     flat = x.reshape(-1, *x.shape[segments.ndim :])
     where = beside(segments, x).reshape(-1)
-    limits = torch.finfo(x.dtype) if x.is_floating_point() else torch.iinfo(x.dtype)
-    return segment_max(flat[where >= 0], where[where >= 0], whole(count), limits.min)
+    total = torch.full((whole(count), *flat.shape[1:]), least(x), dtype=x.dtype, device=x.device)
+    return segment_max(flat[where >= 0], where[where >= 0], total, include_self=True)
 
 
-def segment_max(rows: Tensor, segments: Tensor, count: int, without: float) -> Tensor:
-    """The largest of rows by segment."""
-    total = torch.full((count, *rows.shape[1:]), without, dtype=rows.dtype, device=rows.device)
-    where = beside(segments, rows).long().reshape(-1, *[1] * (rows.ndim - 1)).expand_as(rows)
-    return total.scatter_reduce(0, where, rows, "amax", include_self=False)
+def least(x: Tensor) -> float:
+    """The least finite number of a tensor's type."""
+    return (torch.finfo(x.dtype) if x.is_floating_point() else torch.iinfo(x.dtype)).min
+
+
+def segment_max(rows: Tensor, segments: Tensor, total: Tensor, *, include_self: bool) -> Tensor:
+    """The largest of rows by segment, written into `total`.
+
+    TensorFlow compares row by row and takes the new one unless the old is larger. So NaN hides what
+    came before it, and what comes after hides NaN.
+    """
+    shape = (-1, *[1] * (rows.ndim - 1))
+    where = segments.long().reshape(shape).expand_as(rows)
+    place = torch.arange(len(rows), device=rows.device).reshape(shape).expand_as(rows)
+    none = torch.full_like(total, -1, dtype=torch.long)
+    nan = none.scatter_reduce(0, where, torch.where(rows.isnan(), place, -1), "amax")
+    last = none.scatter_reduce(0, where, place, "amax")
+    seen = (place > nan.gather(0, where)) | (place == last.gather(0, where))
+    lowest = -torch.inf if rows.is_floating_point() else least(rows)
+    kept = torch.where(seen, rows, torch.full_like(rows, lowest))
+    return total.scatter_reduce(0, where, kept, "amax", include_self=include_self)
 
 
 @operator("SparseSegmentSum")
