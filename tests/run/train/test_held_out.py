@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +159,45 @@ def test_a_run_that_ended_early_says_what_continues_it(
     assert run(path) == 0
     assert [status(folder).document[key] for key in ("step", "ended_early")] == [4, True]
     assert status(folder).document["best"]["step"] == 3
+
+
+DIES = """
+import os, signal, sys
+from pathlib import Path
+from joymigrate.run.train import held_out, job, launch, probes
+
+path, (place, name), call = Path(sys.argv[1]), sys.argv[2].split("."), int(sys.argv[3])
+place = {"probes": probes, "Evaluator": held_out.Evaluator}[place]
+real, calls = getattr(place, name), []
+
+def last(*given):
+    calls.append(given)
+    if len(calls) == call:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(*given)
+
+setattr(place, name, last)
+launch.launch(job.load(path), launch.LaunchOptions(quiet=True, project=path.parent), print)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("within", "call"), [("Evaluator.forward", 8), ("probes.logits_of", 2)])
+def test_killed_during_a_look_or_a_probe_it_continues_exactly(
+    tmp_path: Path, within: str, call: int
+) -> None:
+    """The eighth pass is the second one of the look behind step 10: 21 samples, 8 a pass."""
+    wish = {"every": 5, "metric": "loss", "patience": 9}
+    saving = {"every": 4, "export": False}
+    assert run(write(tmp_path, "plain", wish, checkpoint=saving)) == 0
+    path = write(tmp_path, "job", wish, checkpoint=saving)
+    command = [sys.executable, "-c", DIES, str(path), within, str(call)]
+    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    assert subprocess.run(command, env=environment).returncode == -signal.SIGKILL
+    assert run(path) == 0
+    folder = tmp_path / "runs/job"
+    assert jobs.losses(folder) == jobs.losses(tmp_path / "runs/plain")
+    assert figures(folder) == figures(tmp_path / "runs/plain")
 
 
 @pytest.mark.slow

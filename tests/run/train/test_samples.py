@@ -18,6 +18,7 @@ from joymigrate.run.train.samples.batch import SampleBatch, join_batches
 from joymigrate.run.train.samples.encode import Encoder
 from joymigrate.run.train.samples.histories import HistoryStore, LmdbPieces, RedisPieces
 from joymigrate.run.train.samples.lookup import pad_lists
+from joymigrate.run.train.samples.open_rows import open_rows
 from joymigrate.run.train.samples.schema import FeatureSchema, load
 from joymigrate.schema import read
 
@@ -101,6 +102,17 @@ def numbered(folder: Path, rows: int = 600, group: int = 50) -> list[Path]:
         paths.append(folder / f"part-{part}.parquet")
         parquet.write_table(table, paths[-1], row_group_size=group)
     return paths
+
+
+def test_files_that_are_missing_or_have_no_row_are_named(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.parquet"
+    parquet.write_table(pa.table({"id": pa.array([], "int64"), "y": pa.array([], "int8")}), empty)
+    with pytest.raises(JoyError, match="no data file has a row") as seen:
+        open_rows([empty], schema_of())
+    assert str(empty) in (seen.value.where or "")
+    assert seen.value.help == "name files with rows in data.train and data.eval"
+    with pytest.raises(JoyError, match="no such data file"):
+        open_rows([empty, tmp_path / "gone.parquet"], schema_of())
 
 
 @pytest.mark.parametrize("engine", ["threads", "processes"])

@@ -54,8 +54,6 @@ def example_rows(
         for first in range(0, len(starts) - 1, GROUP):
             groups.append((number, first, int(starts[first])))
             sizes.append(min(GROUP, len(starts) - 1 - first))
-    if not sizes:
-        raise JoyError("the data have no rows", where=", ".join(map(str, files)))
     return ExampleRows(tuple(map(str, files)), tuple(groups), tuple(sizes), schema, seed, shuffle)
 
 

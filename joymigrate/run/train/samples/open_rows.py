@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from joymigrate.errors import JoyError
+from joymigrate.run.train.records import check_there
 from joymigrate.run.train.samples.examples import example_rows
 from joymigrate.run.train.samples.readers import SampleRows, parquet_rows
 from joymigrate.run.train.samples.schema import FeatureSchema
@@ -19,7 +20,11 @@ def is_records(path: Path) -> bool:
 def open_rows(
     files: Sequence[Path], schema: FeatureSchema, seed: int = 0, *, shuffle: bool = True
 ) -> SampleRows:
-    """All rows of files: Parquet, or TFRecord files of tf.train.Example."""
+    """All rows of files: Parquet, or TFRecord files of tf.train.Example.
+
+    Raises `JoyError` for a file that is not there, for two kinds of files, and for no row in all.
+    """
+    check_there(files, "data.train and data.eval")
     records = [is_records(path) for path in files]
     if any(records) and not all(records):
         raise JoyError(
@@ -28,4 +33,11 @@ def open_rows(
             help="name files of one kind in data.train",
         )
     opened = example_rows if records and records[0] else parquet_rows
-    return opened(files, schema, seed, shuffle=shuffle)
+    rows = opened(files, schema, seed, shuffle=shuffle)
+    if not rows.sizes:
+        raise JoyError(
+            "no data file has a row",
+            where=", ".join(map(str, files)),
+            help="name files with rows in data.train and data.eval",
+        )
+    return rows

@@ -86,18 +86,17 @@ class ParquetRows(SampleRows):
 def parquet_rows(
     files: Sequence[Path], schema: FeatureSchema, seed: int = 0, *, shuffle: bool = True
 ) -> ParquetRows:
-    """All row groups of files; one that is not Parquet, or has no rows, is an error."""
+    """All row groups of files.
+
+    Raises `JoyError` for a file that is not Parquet or lacks a column.
+    """
     groups, sizes = [], []
     for number, path in enumerate(files):
-        if not path.is_file():
-            raise JoyError("no such data file", where=str(path), help="check data.train")
         known = open_file(str(path)).metadata
         check_columns(schema, open_file(str(path)).schema_arrow.names, str(path))
         for group in range(known.num_row_groups):
             groups.append((number, group))
             sizes.append(known.row_group(group).num_rows)
-    if not sum(sizes):
-        raise JoyError("the data have no rows", where=", ".join(map(str, files)))
     kept = [at for at, size in enumerate(sizes) if size]
     return ParquetRows(
         tuple(map(str, files)),
