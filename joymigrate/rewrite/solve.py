@@ -33,6 +33,8 @@ HELD = "one value with `{text}` ({path}:{line}), which stays"
 WAITS = "one value with `{text}` ({path}:{line}), which needs review"
 GUARDS = "it stands before `{text}` ({path}:{line}), which stays"
 GUARDS_WAITING = "it stands before `{text}` ({path}:{line}), which needs review"
+BESIDE = "it goes with `{text}` ({path}:{line}), which stays"
+BESIDE_WAITING = "it goes with `{text}` ({path}:{line}), which needs review"
 SERVED = "its value is asked for `{text}` as well (line {line})"
 Site = tuple[str, int, int]  # file, line and column of a finding
 Way = tuple[tuple[str, int, str], ...]  # lines that a value goes through: file, line, and how
@@ -282,9 +284,12 @@ class Solver:
         home = self.graph.file(path) if tier is not Tier.SAFE else None
         if home is None:
             return
-        form = GUARDS_WAITING if tier is Tier.UNSAFE else GUARDS
-        reason = Text(form, text=place.text, path=path, line=place.line)
-        why = TierDecision(tier, reason, ((path, place.line, "stands behind"),))
+        forms = (GUARDS_WAITING, BESIDE_WAITING) if tier is Tier.UNSAFE else (GUARDS, BESIDE)
+        words = {"text": place.text, "path": path, "line": place.line}
+        before, why = (
+            TierDecision(tier, Text(form, **words), ((path, place.line, "stands behind"),))
+            for form in forms
+        )
         if place.asked:
             yield from self.follow_question(path, place, why)
             return
@@ -293,9 +298,11 @@ class Solver:
             moves = any(self.findings[number].edits for number in self.asked(path, guard))
             if self.is_off(path, guard):
                 for number in self.over(path, guard.start, guard.end):
-                    list(self.hold(number, why))  # it tells nothing about its value
+                    list(self.hold(number, before))  # it tells nothing about its value
                 return
             if moves or any(guard.start <= cell[2] < guard.end for cell in home.questions):
+                for number in self.asked(path, guard):
+                    yield from self.hold(number, before)
                 yield from self.close(path, guard, why)
                 for number in self.behind(path, guard) if moves else ():
                     yield from self.hold(number, why)
@@ -321,9 +328,7 @@ class Solver:
         return compares and may_be_off(self.graph.texts[path], guard)
 
     def close(self, path: str, guard: Guard, why: TierDecision) -> Iterator[Cell]:
-        """Hold a condition, the questions that answer it, and what runs behind their answers."""
-        for number in self.asked(path, guard):
-            yield from self.hold(number, why)
+        """Hold what runs behind the answers of a condition and of the questions that answer it."""
         spans = {(path, guard.start, guard.end)}
         spans |= {c[1:] for c in sources(guard.cells, self.graph.near, CLASS) if c[0] == "value"}
         for where, start, end in spans:

@@ -218,3 +218,14 @@ def test_a_value_of_very_many_files_waits_for_review(tmp_path: Path) -> None:
     asked = [each for each in found.findings if "DEVICE ==" in each.before or each.line == 3]
     assert len(asked) == 60
     assert {each.tier for each in asked} == {Tier.UNSAFE}
+
+
+def test_a_reason_tells_a_condition_from_what_runs_behind_it(tmp_path: Path) -> None:
+    text = (
+        "import torch\nif torch.cuda.is_available():\n"
+        "    torch.cuda._sleep(1)  # joymigrate: ignore\n    x = torch.ones(1).cuda()\n"
+    )
+    found = look(tmp_path, {"a.py": text})
+    told = {each.line: str(each.reason) for each in found.findings if each.edits or each.reason}
+    assert told[2] == "it stands before `torch.cuda._sleep` (a.py:3), which stays"
+    assert told[4] == "it goes with `torch.cuda.is_available` (a.py:2), which stays"
