@@ -316,7 +316,7 @@ class Solver:
     def fate(self, path: str, place: StayingPlace) -> Tier:
         """Whether a place moves, waits for a look or stays; a test's own wait holds nothing."""
         numbers = self.over(path, place.start, place.end)
-        if any(is_waiting(self.findings[number]) for number in numbers):
+        if any(is_waiting(self.findings[number]) for number in numbers if number not in self.held):
             return Tier.SAFE
         tiers = {self.tier(number) for number in numbers}
         return next((each for each in PLACED if each in tiers), Tier.REPORT)
