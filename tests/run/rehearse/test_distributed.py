@@ -22,12 +22,14 @@ def assert_equal_to_one_process(done: Outcome, ranks: int) -> None:
     found = [json.loads(line) for line in done.out.splitlines() if line.startswith('{"rank"')]
     assert sorted(rank["rank"] for rank in found) == list(range(ranks))
     for rank in found:
-        assert len(rank["results"]) == 19
+        assert len(rank["results"]) == 20
         wrong = {k: v for k, v in rank["results"].items() if isinstance(v, str) or v > 1e-5}
         assert not wrong
     assert done.report is not None
     assert {rank["rank"] for rank in done.report["ranks"]} >= set(range(ranks))
     assert len(done.report["peak_memory_bytes"]) == ranks
+    told = {row["trap"] for row in done.report["traps"]}
+    assert "ranks-of-one-card" not in told  # a forked worker uses no card
 
 
 @pytest.mark.slow

@@ -50,6 +50,7 @@ typedef struct group {
   char name[64];
   uint64_t received[MAX_RANKS];
   intent now;
+  pid_t process;      /* that made it: a forked child sees the list of its parent */
   int device;
   uint32_t buffer;    /* MiB of each of its two buffers; 0 where the program leaves it open */
   double made, gone;  /* seconds since 1970; gone is 0 while it lives */
@@ -216,6 +217,7 @@ static int enter(uint32_t ranks, const char *info, uint32_t rank, void **out, in
   group *g = calloc(1, sizeof *g);
   g->ranks = ranks;
   g->rank = rank;
+  g->process = getpid();
   g->device = device;
   g->buffer = buffer;
   g->made = today();
@@ -247,13 +249,15 @@ JOY_PUBLIC int HcclCommInitRootInfoConfig(uint32_t ranks, const char *info, uint
   uint32_t buffer = given && given->buffer != UINT32_MAX ? given->buffer : 0;
   return enter(ranks, info, rank, out, 1, joy_device(), buffer);
 }
-/* One line per group of this process: name, ranks, rank, device, MiB, made, gone. */
+/* One line per group that this process made: name, ranks, rank, device, MiB, made, gone. */
 JOY_PUBLIC void joy_groups(char *text, size_t room) {
   size_t used = 0;
   *text = 0;
-  for (group *g = atomic_load(&groups); g && used + 160 < room; g = g->next)
+  for (group *g = atomic_load(&groups); g && used + 160 < room; g = g->next) {
+    if (g->process != getpid()) continue;
     used += (size_t)snprintf(text + used, room - used, "%s %u %u %d %u %.3f %.3f\n", g->name,
                              g->ranks, g->rank, g->device, g->buffer, g->made, g->gone);
+  }
 }
 /* One process with several devices, as in `nn.DataParallel`: its ranks enter at the same time, in
  * threads of their own, as the package calls them later. */

@@ -51,6 +51,12 @@ def all_reduce_types(r, w):
 
 
 @check
+def data_of_forked_workers(r, w):
+    batches = [b.npu() for b in torch.utils.data.DataLoader(torch.arange(4.0), num_workers=1)]
+    return differ(sum(batches), torch.tensor([6.0]))
+
+
+@check
 def all_reduce_long(r, w):
     x = torch.full((3_000_000,), float(r), device="npu")
     dist.all_reduce(x)
