@@ -107,6 +107,13 @@ def operators() -> str:
     return without_title(table())
 
 
+def llamafactory() -> str:
+    """What becomes of LLaMA-Factory's keys."""
+    from joymigrate.run.train import llamafactory_job
+
+    return llamafactory_job.as_markdown()
+
+
 def limits() -> str:
     """What the program can't do: a table for each command."""
     import yaml
@@ -132,7 +139,17 @@ def without_title(text: str) -> str:
 
 MAKERS: dict[str, Callable[[], str]] = {
     make.__name__: make
-    for make in (commands, rules, schemas, settings, versions, operators, limits, results)
+    for make in (
+        commands,
+        rules,
+        schemas,
+        settings,
+        versions,
+        operators,
+        limits,
+        llamafactory,
+        results,
+    )
 }
 
 

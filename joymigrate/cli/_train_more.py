@@ -64,6 +64,8 @@ def elsewhere(job: Job, engine: str, *, show: bool) -> int:
 
     kind = engines.find(engine)
     made = engine_command.render(kind, job)
+    if made.told:
+        talk([f"{engine} is told: {', '.join(made.told)}"])
     if made.left_out:
         talk([f"{engine} is not told: {', '.join(made.left_out)}"])
     if not show:

@@ -49,13 +49,14 @@ def show(
     import sys
 
     from joymigrate.cli._color import use_color
+    from joymigrate.cli._output import talk
     from joymigrate.cli._train_extra import need_extra
     from joymigrate.report import record_view
     from joymigrate.run.train import job as jobs
     from joymigrate.run.train import show as showing
 
     need_extra()
-    found = showing.show(jobs.load(job, sets), record, first, most)
+    found = showing.show(jobs.load(job, sets, lambda line: talk([line])), record, first, most)
     text = record_view.text(found, color=use_color(sys.stdout))
     return Answer(showing.document(found), text, code=bool(found.refused))
 
@@ -129,7 +130,11 @@ def run(target: Path, job: Path | None, data: list[Path], wish: EvaluateOptions)
     need_extra()
     if not target.is_dir():
         raise JoyError("no such run or model folder", where=str(target))
-    loaded = jobs.load(job) if job is not None else None
+
+    def tell(line: str) -> None:
+        talk([line])
+
+    loaded = jobs.load(job, tell=tell) if job is not None else None
     if not data:
         known = loaded
         if known is None and (target / "job.json").is_file():
@@ -137,7 +142,7 @@ def run(target: Path, job: Path | None, data: list[Path], wish: EvaluateOptions)
         data = [known.path(name) for name in known.data.eval] if known is not None else []
     if not data:
         raise JoyError("no data to look at", help="--data FILE, or data.eval in the job")
-    return evaluating.evaluate(target, loaded, data, wish, lambda line: talk([line]))
+    return evaluating.evaluate(target, loaded, data, wish, tell)
 
 
 def labelstudio(

@@ -48,10 +48,10 @@ def train(
     from joymigrate.run.train import job as jobs
     from joymigrate.run.train import launch
 
-    loaded = jobs.load(job, start.wishes())
+    tell = (lambda line: None) if start.quiet else lambda line: talk([line])
+    loaded = jobs.load(job, start.wishes(), tell)
     if engine is not None:
         return _train_more.elsewhere(loaded, engine, show=render)
-    tell = (lambda line: None) if start.quiet else lambda line: talk([line])
     return launch.launch(loaded, start.launch_options(Path.cwd()), tell)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import yaml
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.layout import Layout
+from joymigrate.run.train.llamafactory_job import is_llamafactory, read_job
 from joymigrate.run.train.samples.job import ReaderSettings, TableSettings
 from joymigrate.run.train.stream.job import PublishSettings, StreamSettings
 from joymigrate.schema import document, load_file, read, setting
@@ -149,7 +150,7 @@ class Schedule:
     name: str = setting(
         "cosine", "constant, linear or cosine", choices=("constant", "linear", "cosine")
     )
-    warmup: int = setting(0, "steps of linear warm-up", least=0)
+    warmup: int | float = setting(0, "steps of linear warm-up; below 1 a share of the run", least=0)
     floor: float = setting(0.0, "last learning rate, as a share of the first", least=0, most=1)
 
 
@@ -251,10 +252,19 @@ class Job:
         return self.path(self.run or f"runs/{self.name}")
 
 
-def load(path: Path, overrides: Sequence[str] = ()) -> Job:
-    """The job of a file with `key=value` overrides; `JoyError` names the key that is wrong."""
+def load(
+    path: Path, overrides: Sequence[str] = (), tell: Callable[[str], None] = lambda line: None
+) -> Job:
+    """The job of a file with `key=value` overrides; `JoyError` names the key that is wrong.
+
+    A file of LLaMA-Factory is read as well; `tell` gets a line for each of its keys.
+    """
     help = "joymigrate train init job.yaml writes one"
     raw, source = load_file(path, "job", help)
+    if is_llamafactory(raw):
+        raw, lines = read_job(raw, source, Path.cwd())
+        for line in lines:
+            tell(line)
     if not isinstance(raw, dict):
         raise JoyError("the job has no keys", where=str(path), help=help)
     job = read(Job, override(raw, overrides), source)
@@ -315,7 +325,7 @@ def check(job: Job) -> None:
 
 def check_warmup(job: Job, steps: int) -> None:
     """A warm-up as long as the run would never reach the learning rate that was asked for."""
-    if 0 < steps <= job.schedule.warmup:
+    if 1 <= steps <= job.schedule.warmup:
         raise JoyError(
             f"schedule.warmup of {job.schedule.warmup} steps is not shorter than the run, which "
             f"has {steps}",

@@ -41,11 +41,13 @@ def group_parameters(model: Any, decay: float) -> list[dict[str, Any]]:
 
 def factor(schedule: Schedule, step: int, steps: int) -> float:
     """The learning rate at `step` (from 0) of `steps`, as a share of the largest."""
-    if step < schedule.warmup:
-        return (step + 1) / schedule.warmup
+    share = schedule.warmup < 1
+    warmup = math.ceil(schedule.warmup * steps) if share else int(schedule.warmup)
+    if step < warmup:
+        return (step + 1) / warmup
     if schedule.name == "constant":
         return 1.0
-    done = (step - schedule.warmup) / max(1, steps - schedule.warmup)
+    done = (step - warmup) / max(1, steps - warmup)
     done = min(1.0, done)
     left = 1.0 - done if schedule.name == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
     return schedule.floor + (1.0 - schedule.floor) * left

@@ -19,12 +19,16 @@ from joymigrate.run.train.job import Job, TaskOptions, micro_size
 
 @dataclass(frozen=True, slots=True)
 class RenderedCommand:
-    """A command, its environment, files to write first, and keys that have no counterpart."""
+    """A command, its environment, files to write first, and keys that have no counterpart.
+
+    `told` says which key of the job became which of the engine's, where a table knows.
+    """
 
     command: tuple[str, ...]
     files: Mapping[Path, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
 
     def text(self) -> str:
         """As a shell would read it."""

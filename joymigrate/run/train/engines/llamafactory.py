@@ -1,6 +1,6 @@
 """LLaMA-Factory: `llamafactory-cli train FILE.yaml`, with the data described beside it.
 
-Keys as in its examples of release 0.9 (examples/train_lora, data/README.md).
+Its keys stand in `llamafactory_keys.yaml`, with their sources.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from joymigrate.run.train.engines.engine_command import (
     training_arguments,
 )
 from joymigrate.run.train.job import Job
+from joymigrate.run.train.llamafactory_job import table
 
 STAGES = {
     **{"pretrain": "pt", "sft": "sft", "dpo": "dpo", "reward": "rm", "kto": "kto", "ppo": "ppo"},
@@ -84,7 +85,10 @@ def render(job: Job) -> RenderedCommand:
     left: tuple[str, ...] = ()
     if stage != "pt" and options["template"] is None:
         left = ("chat template (it parses the tokenizer's; task.template names one of its own)",)
-    return RenderedCommand(("llamafactory-cli", "train", str(path)), files, environment, left)
+    rows = table()["read"]
+    told = [f"{rows[key]['to']} is {key}" for key in options if key in rows]
+    command = ("llamafactory-cli", "train", str(path))
+    return RenderedCommand(command, files, environment, left, tuple(told))
 
 
 def describe_data(job: Job, stage: str) -> dict[str, Any]:

@@ -60,6 +60,7 @@ def render(job: Job) -> RenderedCommand:
     high = low if wish["epsilon_high"] is None else wish["epsilon_high"]
     data = str(folder / DATA)
     actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    warmup = job.schedule.warmup
     told: dict[str, Any] = {
         "algorithm.adv_estimator": "grpo",
         "algorithm.norm_adv_by_std_in_grpo": bool(wish["scale"]),
@@ -76,7 +77,7 @@ def render(job: Job) -> RenderedCommand:
         f"{actor}.strategy": sharded,
         f"{actor}.optim.lr": job.optimiser.lr,
         f"{actor}.optim.weight_decay": job.optimiser.weight_decay,
-        f"{actor}.optim.lr_warmup_steps": job.schedule.warmup,
+        f"{actor}.optim.lr_warmup_steps{'_ratio' if 0 < warmup < 1 else ''}": warmup,
         f"{actor}.optim.lr_scheduler_type": "cosine"
         if job.schedule.name == "cosine"
         else "constant",
