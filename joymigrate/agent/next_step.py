@@ -17,7 +17,8 @@ from joymigrate.report.pull_request import repeat_command
 SCHEMA = "joymigrate.next/1"
 MOST_BYTES = 2_000
 MOST_ANSWER = 3_900  # bytes of what `migrate` answers: an agent's tool gives 4,000
-CUT = 240  # characters of one text at first; less where the whole would be too long
+CUTS = (240, 160, 100, 60, 30)  # characters of one text; less where the whole would be too long
+TOLD = (2_400, 1_200, 600, 300)  # of what the deciding step says
 PLACE = ".joymigrate/journey"
 COUNTED = {  # parts of a verdict's `covered`
     "steps": "{compared} of {of} steps in full",
@@ -243,13 +244,15 @@ def first_line(text: str) -> Text:
 def document(at: Standing, step: NextStep, most: int = MOST_BYTES) -> dict[str, Any]:
     """The next step as plain data of at most `most` bytes: long texts are cut. What the steps found
     and all that the deciding one says are in it where there is room."""
-    for length in (CUT, 160, 100, 60, 30):
+    for length in CUTS:
         found = as_json(at, step, length)
-        if measure(found) < most:
+        if measure(found) < MOST_BYTES:
             break
-    if most > MOST_BYTES:
-        found["found"] = {one["name"]: cut(one["summary"], CUT) for one in list_ended(at)}
-    for length in (2_400, 1_200, 600, 300):
+    for length in CUTS if most > MOST_BYTES else ():
+        found["found"] = {one["name"]: cut(one["summary"], length) for one in list_ended(at)}
+        if measure(found | {"told": cut(step.told, TOLD[-2])}) <= most:
+            break
+    for length in TOLD:
         whole = found | {"told": cut(step.told, length)}
         if step.told and measure(whole) <= most:
             return whole

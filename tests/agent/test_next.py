@@ -212,6 +212,13 @@ def test_the_document_is_small_whatever_was_said() -> None:
     found = document(at, decide(at, []))
     assert found["schema"] == "joymigrate.next/1"
     assert len(json.dumps(found, indent=2, ensure_ascii=False).encode()) <= MOST_BYTES
+    names = ("scan", "baseline", "rewrite", "coverage", "advice")
+    wordy = [replace(done(name), summary="数" * 900) for name in names]
+    at = standing(*wordy, replace(stopped, help="数" * 900))
+    found = document(at, decide(at, []), MOST_ANSWER)
+    assert len(json.dumps(found, indent=2, ensure_ascii=False).encode()) <= MOST_ANSWER
+    assert len(found["told"]) > 500
+    assert len(found["found"]) == len(names) + 1
 
 
 def test_a_project_is_read_from_disk_and_an_edit_is_seen(tmp_path: Path, joy: Joy) -> None:
