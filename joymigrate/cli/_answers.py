@@ -13,9 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from joymigrate.cli._common_options import FORMAT, OUTPUT
-from joymigrate.cli._output import emit, one_of
+import typer
+
+from joymigrate.cli._common_options import OUTPUT
+from joymigrate.cli._output import emit, fit, one_of
 from joymigrate.errors import Exit
+from joymigrate.language import Language, speaking, with_texts
 
 if TYPE_CHECKING:
     from joymigrate.report.blocks import BlockDocument
@@ -28,24 +31,37 @@ MORE: Mapping[str, tuple[str, ...]] = {
     "journey": ("junit", "next"),
 }
 COLOR = re.compile(r"\033\[[\d;]*m")  # which a file does not get
-OPTIONS = tuple(
-    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-    for name, default, kind in (("form", FORMAT, str), ("output", OUTPUT, Path | None))
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a command found: a document with its `schema`, and what a terminal shows of it.
 
-    Markdown and pages show all fields of the document as tables, unless `own` says how one of
-    these formats, or another one, looks. `code` is the exit code; True is `Exit.FOUND`.
+    `text` is that text, or what makes the document of blocks that every renderer draws; with a
+    text alone, Markdown and pages show all fields of the document as tables. `own` says how
+    another format looks. All are drawn in `lang`. `code` is the exit code; True is `Exit.FOUND`.
     """
 
     document: Mapping[str, Any]
-    text: str
+    text: str | Callable[[], BlockDocument]
     code: int = Exit.OK
     own: Mapping[str, Callable[[], str]] = field(default_factory=dict)
+    lang: str = "en"
+
+    def draw(self, form: str) -> str:
+        """The answer in a format that `check_format` let pass."""
+        from joymigrate.report import documents, json_, renderers
+
+        if form in self.own:
+            return self.own[form]()
+        if form == "json":
+            return json_.dumps(with_texts(self.document))
+        if not isinstance(self.text, str):
+            return renderers.render(self.text(), form)
+        if form == "text":
+            return self.text
+        view = documents.view_of(self.document.get("schema"), "this answer")
+        return documents.show(documents.Opened(self.document, view, Path("joymigrate")), form)
 
 
 def answers(noun: str) -> Callable[[Callable[..., Answer]], Callable[..., int]]:
@@ -61,17 +77,21 @@ def answers(noun: str) -> Callable[[Callable[..., Answer]], Callable[..., int]]:
             for name, one in inspect.signature(command).parameters.items()
         ]
 
+        for name, default, kind in (
+            ("form", format_option(noun), str),
+            ("output", OUTPUT, Path | None),
+        ):
+            only = inspect.Parameter.KEYWORD_ONLY
+            own.append(inspect.Parameter(name, only, default=default, annotation=kind))
+
         @functools.wraps(command)
         def run(form: str, output: Path | None, **words: Any) -> int:
             check_format(form, noun)
             answer = command(**words)
-            if form in answer.own:
-                emit(answer.own[form](), output)
-            else:
-                write_answer(answer.document, form, answer.text, output)
+            write_answer(answer, form, output)
             return int(answer.code)
 
-        return with_parameters(run, [*own, *OPTIONS])
+        return with_parameters(run, own)
 
     return wrap
 
@@ -86,14 +106,10 @@ def with_parameters(
     return command
 
 
-def pages(describe: Callable[[], BlockDocument]) -> dict[str, Callable[[], str]]:
-    """A document of blocks in every format that a renderer has, but text, for `Answer.own`."""
-    from joymigrate.report import renderers
-
-    def draw(form: str) -> str:
-        return renderers.render(describe(), form)
-
-    return {form: functools.partial(draw, form) for form in renderers.DRAWN}
+def format_option(noun: str) -> Any:
+    """`--format` of the commands that write such documents."""
+    *others, last = formats_of(noun)
+    return typer.Option("text", "--format", help=f"{', '.join(others)} or {last}.")
 
 
 def formats_of(noun: str) -> tuple[str, ...]:
@@ -109,18 +125,17 @@ def check_format(form: str, noun: str) -> str:
     return one_of(form, formats_of(noun), "--format")
 
 
-def write_answer(
-    document: Mapping[str, Any], form: str, text: str, output: Path | None = None
-) -> None:
-    """Write a document in a format that `check_format` let pass."""
-    from joymigrate.report import documents, json_, tables
+def write_answer(answer: Answer, form: str, output: Path | None = None) -> None:
+    """Write an answer in a format that `check_format` let pass."""
+    from joymigrate.report import tables
 
     if form in tables.FORMATS:
-        tables.write(tables.frame_of(document), form, output)
-    elif form == "text":
-        emit(text if output is None else COLOR.sub("", text), output)
-    elif form == "json":
-        emit(json_.dumps(document), output)
-    else:
-        view = documents.view_of(document.get("schema"), "this answer")
-        emit(documents.show(documents.Opened(document, view, Path("joymigrate")), form), output)
+        tables.write(tables.frame_of(answer.document), form, output)
+        return
+    lang = "en" if form == "json" else answer.lang
+    with speaking(Language(lang, answer.document.get("texts"))):
+        made = answer.draw(form)
+    if form == "text":
+        made = made if isinstance(answer.text, str) else fit(made, output)
+        made = made if output is None else COLOR.sub("", made)
+    emit(made, output)

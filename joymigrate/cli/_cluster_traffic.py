@@ -124,7 +124,7 @@ def autoscale(
             {"at": at, "replicas": n} for at, n in zip(played.at, played.replicas, strict=True)
         ],
     }
-    write_answer(result, form, report.autoscale(result), output)
+    write_answer(Answer(result, report.autoscale(result)), form, output)
     return Exit.OK
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from joymigrate.cli._answers import check_format
-from joymigrate.cli._common_options import OUTPUT, TO
+from joymigrate.cli._answers import Answer, answers
+from joymigrate.cli._common_options import TO
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import speaker
-from joymigrate.cli._output import complain, emit, fit, one_of, talk
-from joymigrate.errors import Exit, JoyError
+from joymigrate.cli._output import complain, one_of, talk
+from joymigrate.errors import JoyError
 from joymigrate.evidence import GRADES, weaker_line
-from joymigrate.language import speaking
 
 if TYPE_CHECKING:
     from joymigrate.profile.coverage import Coverage
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 SHARES = ("ops", "calls", "time")
 
 
+@answers("coverage")
 def command(
     traces: list[Path] = typer.Argument(
         ..., metavar="TRACE...", help="Recordings or traces; a folder stands for those in it."
@@ -82,19 +84,14 @@ def command(
         metavar="FILE",
         help="Write what is predicted, hashed, before a chip is seen.",
     ),
-    form: str = typer.Option(
-        "text", "--format", help="text, json, sarif, junit, html, md, trace, csv or parquet."
-    ),
-    output: Path | None = OUTPUT,
     lang: str | None = LANG,
-) -> int:
+) -> Answer:
     """Judge every operator of TRACE: native, fused, composite, on the CPU, missing, unknown."""
     from joymigrate.profile.coverage import cover, distinct_calls
     from joymigrate.profile.readers import read_all, read_captures
     from joymigrate.report import coverage as documents
-    from joymigrate.report import tables
+    from joymigrate.report import coverage_document, coverage_sarif, junit
 
-    check_format(form, "coverage")
     one_of(by, SHARES, "--by")
     if require_grade is not None:
         one_of(require_grade, GRADES, "--require-grade")
@@ -108,12 +105,6 @@ def command(
 
         calls = distinct_calls(read, oplist)
         sealing.write(sealing.of_coverage(documents.document(coverage), calls), seal)
-    if form in tables.FORMATS:
-        tables.write(tables.frame_of(documents.document(coverage)), form, output)
-    else:
-        with speaking(speaker("en" if form in ("json", "trace") else lang)):
-            told = mark_recording(read, oplist) if form == "trace" else render(coverage, form)
-        emit(fit(told, output) if form == "text" else told, output)
     say = speaker(lang)
     talk(f"{say('note')}: {say(note)}" for note in coverage.notes)
     if skeleton is not None:
@@ -121,22 +112,30 @@ def command(
 
         written = write(coverage.gaps(), oplist, skeleton)
         talk([f"skeleton: {path}" for path in written] or ["skeleton: nothing to start"])
+    own = {
+        "sarif": lambda: coverage_sarif.render(coverage, Path.cwd()),
+        "junit": lambda: junit.render(coverage),
+        "trace": lambda: mark_recording(read, oplist),
+    }
     below = unmet(coverage, max_unattributed, require_phase)
-    if require_grade is not None and fail_under is None:
-        below += filter(None, [weaker_line(coverage.grades(), require_grade)])
-    if below:
-        complain(below)
-        return Exit.FOUND
-    if fail_under is None:
-        return Exit.OK
-    shares = coverage.known_as(require_grade) if require_grade else coverage.share
-    share = getattr(shares, by)
+    below += share_below(coverage, fail_under, by, require_grade)
+    complain(below)
+    described = functools.partial(coverage_document.describe, coverage)
+    return Answer(documents.document(coverage), described, bool(below), own, say.lang)
+
+
+def share_below(
+    coverage: Coverage, least: float | None, by: str, grade: str | None
+) -> Iterator[str]:
+    """The share of `--fail-under` where it is not met; the weak statements without a share."""
+    if least is None:
+        yield from filter(None, [weaker_line(coverage.grades(), grade)] if grade else ())
+        return
+    share = getattr(coverage.known_as(grade) if grade else coverage.share, by)
     if share is None:
         raise JoyError("these recordings have no times", help="--by ops or --by calls")
-    if 100 * share >= fail_under:
-        return Exit.OK
-    complain([f"below --fail-under: {100 * share:.2f} % of {by} < {fail_under:g} %"])
-    return Exit.FOUND
+    if 100 * share < least:
+        yield f"below --fail-under: {100 * share:.2f} % of {by} < {least:g} %"
 
 
 def follow_trace(
@@ -198,25 +197,3 @@ def mark_recording(traces: list[Trace], oplist: OpList) -> str:
     if len(traces) != 1:
         raise JoyError("--format trace marks one recording", help="give one TRACE")
     return chrome_trace.render(traces[0], oplist)
-
-
-def render(coverage: Coverage, form: str) -> str:
-    """The result in one of the formats."""
-    from joymigrate.report import coverage as report
-    from joymigrate.report import renderers
-
-    if form == "json":
-        return report.json_text(coverage)
-    if form == "sarif":
-        from joymigrate.report import coverage_sarif
-
-        return coverage_sarif.render(coverage, Path.cwd())
-    if form == "junit":
-        from joymigrate.report import junit
-
-        return junit.render(coverage)
-    if form in renderers.DRAWN:
-        from joymigrate.report import coverage_document
-
-        return renderers.render(coverage_document.describe(coverage), form)
-    return report.text(coverage)

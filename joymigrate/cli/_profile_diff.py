@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from joymigrate.cli._answers import Answer, answers, pages
+from joymigrate.cli._answers import Answer, answers
 
 
 @answers("profile-diff")
@@ -26,5 +26,4 @@ def command(
     chip = chips.target(to or config.load(Path.cwd())["to"])
     own = chip.folder / "ops" / "aliases.yaml"
     found = diff.diff(baseline, target, own=own if own.is_file() else None)
-    shown = pages(lambda: report.describe(found))
-    return Answer(report.document(found), report.text(found, most), own=shown)
+    return Answer(report.document(found), lambda: report.describe(found, most))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from joymigrate.cli._answers import write_answer
+from joymigrate.cli._answers import Answer, write_answer
 from joymigrate.cli._serve_model import ServeOptions, engine_options
 from joymigrate.cli._serve_options import PreflightOptions
 from joymigrate.errors import Exit
@@ -27,7 +27,7 @@ def check(start: ServeOptions, asked: PreflightOptions) -> int:
         start.language.template, start.language.generation, start.language.override,
     )  # fmt: skip
     found = look(wanted)
-    write_answer(found.to_json(), asked.format, lines(found) + "\n", asked.output)
+    write_answer(Answer(found.to_json(), lines(found) + "\n"), asked.format, asked.output)
     return Exit.OK if found else Exit.FOUND
 
 

@@ -93,7 +93,7 @@ def evaluate(
     width = max(map(len, [*found.metrics, "samples"]))
     lines = [f"{name:<{width}}  {value:.6g}" for name, value in found.metrics.items()]
     text = "\n".join([f"{'samples':<{width}}  {len(found.rows)}", *lines]) + "\n"
-    write_answer(document, form, text)
+    write_answer(Answer(document, text), form)
     return Exit.OK
 
 

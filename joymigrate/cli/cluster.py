@@ -16,7 +16,7 @@ from joymigrate.cli import (
     _cluster_orders,
     _cluster_traffic,
 )
-from joymigrate.cli._answers import Answer, answers, check_format, pages, write_answer
+from joymigrate.cli._answers import Answer, answers, check_format, write_answer
 from joymigrate.cli._cluster_orders import ADDRESS
 from joymigrate.cli._cluster_traffic import read_text, write_manifests
 from joymigrate.cli._common_options import FORMAT, OUTPUT
@@ -102,7 +102,6 @@ def simulate(
     ),
 ) -> Answer:
     """Play a trace against the scheduler: allocation, waiting, fragmentation, evictions."""
-    from joymigrate.report import cluster as report
     from joymigrate.report import cluster_document as simulated
     from joymigrate.run.cluster import inventory as nodes
     from joymigrate.run.cluster import jobs as work
@@ -132,8 +131,7 @@ def simulate(
         runs.append(run)
         results.append(outcome.simulation_data(run))
     data = outcome.side_by_side(results)
-    own = pages(lambda: simulated.describe(results, runs, str(inventory), str(trace)))
-    return Answer(data, report.simulations(results), own=own)
+    return Answer(data, lambda: simulated.describe(results, runs, str(inventory), str(trace)))
 
 
 @app.command("what-if")
@@ -281,7 +279,7 @@ def apply(
                 print(f"{one.name}: {one.outcome}", flush=True)
     finally:  # what is done before a refusal is said, too
         if form != "text":
-            write_answer({"schema": "joymigrate.applied/1", "objects": done}, form, "")
+            write_answer(Answer({"schema": "joymigrate.applied/1", "objects": done}, ""), form)
     return Exit.OK
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from joymigrate import processors
-from joymigrate.cli._answers import check_format, write_answer
+from joymigrate.cli._answers import Answer, check_format, write_answer
 from joymigrate.cli._common_options import FORMAT, OUTPUT, TO
 from joymigrate.cli._output import emit, one_of
 from joymigrate.errors import Exit
@@ -95,7 +95,7 @@ def command(
         ready = _requirements.after_trial(ready, _installation.rehearsal_error(chip))
     document = {"schema": SCHEMA, "to": chip.name, **machine(), **as_json(found, ready)}
     text = "\n".join(text_lines(chip, found, ready, whole=not words)) + "\n"
-    write_answer(document, format, text, output)
+    write_answer(Answer(document, text), format, output)
     return Exit.OK if not words or all(item.ready for item in ready) else Exit.FOUND
 
 

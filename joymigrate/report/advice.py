@@ -1,4 +1,4 @@
-"""Advice on recordings as text, JSON, Markdown and SARIF."""
+"""Advice on recordings: its document, in blocks, and as SARIF."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 from joymigrate.chips import Chip
 from joymigrate.evidence import count_grades, grade_line
-from joymigrate.language import mark, tell, tidy, with_texts
+from joymigrate.language import mark, tell
 from joymigrate.profile.advice import Advice, Hit
-from joymigrate.report import renderers
 from joymigrate.report.blocks import (
+    Badge,
     Block,
     BlockDocument,
     Chapter,
@@ -29,24 +29,16 @@ from joymigrate.report.sarif_log import SarifResult, SarifRule, artifact, locate
 SCHEMA = "joymigrate.advice/1"
 TIME = "Thousandths of the step's time. Rules may speak of the same time."
 TONES = {"error": "report", "warning": "unsafe", "note": "safe"}
-MARKS = {"error": "!!", "warning": "! ", "note": "· "}
+FIRST = 5  # places on a terminal
 
 STRUCTURAL = (
     "No time of the chip was seen: what is said about speed follows from the structure alone."
 )
 
 
-def render(form: str, advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
-    """The advice in one of its formats."""
-    if form in renderers.DRAWN:
-        return renderers.render(describe(advice, chip, traces), form)
-    writers = {"text": text, "json": json_text, "sarif": sarif}
-    return writers[form](advice, chip, traces)
-
-
 def document(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> dict[str, Any]:
     """`joymigrate.advice/1`."""
-    levels = {level: sum(a.rule.level == level for a in advice) for level in MARKS}
+    levels = {level: sum(a.rule.level == level for a in advice) for level in TONES}
     return {
         "schema": SCHEMA,
         "to": chip.name,
@@ -77,66 +69,9 @@ def entry(one: Advice) -> dict[str, Any]:
     }
 
 
-def json_text(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
-    """The document as JSON."""
-    return dumps(with_texts(document(advice, chip, traces)))
-
-
-def place_line(place: Hit) -> str:
-    """One place in a line."""
-    where = f"{place.where}: " if place.where else ""
-    module = tell(" in {module}", module=place.module) if place.module else ""
-    calls = tell(" ({number} calls)", number=place.calls) if place.calls > 1 else ""
-    said = tell(place.what)
-    between = next((one for one in ("; instead: ", "；可改用：") if one in said), "; instead: ")
-    what, between, instead = said.partition(between)
-    return f"{where}{what}{module}{calls}{between}{instead}"
-
-
-def text(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
-    """For a terminal: the costly first."""
-    lines = []
-    for one in advice:
-        rule = one.rule
-        share = f"  {share_of(one)}" if one.share else ""
-        lines.append(f"{MARKS[rule.level]} {rule.id}  {tell(rule.title)}{share}")
-        lines += [f"     {place_line(place)}" for place in one.places[:5]]
-        hidden = len(one.places) - 5 + one.more
-        if hidden > 0:
-            many = "… and {number} more places" if hidden > 1 else "… and {number} more place"
-            lines.append("     " + tell(many, number=hidden))
-        lines.append(f"   {tell('why:')} {tell(rule.problem)}")
-        lines.append(f"   {tell('do: ')} {tell(rule.action)}")
-        if rule.gain:
-            lines.append(f"   {tell('gain:')} {tell(rule.gain)}")
-        if rule.select:
-            lines.append(f"   {tell('by: ')} {rule.command}")
-        lines += [*snippet("-", rule.before), *snippet("+", rule.after), ""]
-    if any(one.basis == "structural" for one in advice):
-        lines += [tell(STRUCTURAL), ""]
-    if advice:
-        lines += [grade_line(count_grades(one.grade for one in advice)), ""]
-    found = len({one.rule.id for one in advice})
-    kinds = "{number} kind of advice" if found == 1 else "{number} kinds of advice"
-    lines.append(
-        tell(
-            "{kinds} for {chip} from {traces}.",
-            kinds=tell(kinds, number=found),
-            chip=chip.title,
-            traces=", ".join(traces),
-        )
-    )
-    return tidy("\n".join(lines)) + "\n"
-
-
 def share_of(one: Advice) -> str:
     """`12.0% of the step`."""
     return tell("{share} of the step", share=f"{one.share or 0:.1%}")
-
-
-def snippet(sign: str, code: str) -> list[str]:
-    """Lines of an example."""
-    return [f"     {sign} {line}" for line in code.splitlines()]
 
 
 def describe(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> BlockDocument:
@@ -160,7 +95,18 @@ def describe(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> Blo
             *(describe_rule(one, f"{at}") for at, one in enumerate(advice)),
         ],
         footer="joymigrate profile advise",
+        closing=[closing(advice, chip, traces)],
     )
+
+
+def closing(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
+    """The last line."""
+    found = len({one.rule.id for one in advice})
+    kinds = "{number} kind of advice" if found == 1 else "{number} kinds of advice"
+    return tell(
+        "{kinds} for {chip} from {traces}.",
+        kinds=tell(kinds, number=found), chip=chip.title, traces=", ".join(traces),
+    )  # fmt: skip
 
 
 def describe_rule(one: Advice, number: str) -> Chapter:
@@ -168,7 +114,7 @@ def describe_rule(one: Advice, number: str) -> Chapter:
     rule = one.rule
     stop = mark("stop").strip()
     blocks: list[Block] = [
-        Paragraph(tell(rule.problem) + stop),
+        Paragraph(tell(rule.problem) + stop, Badge(rule.level, TONES[rule.level])),
         Paragraph(f"{tell('Do:')} {tell(rule.action)}{stop}"),
     ]
     if rule.gain:
@@ -179,7 +125,10 @@ def describe_rule(one: Advice, number: str) -> Chapter:
         (place.what, place.where or "", place.module or "", place.calls, round(place.self_us))
         for place in one.places
     ]
-    blocks.append(TableBlock(("what", "where", "module", "calls", "µs"), rows))
+    blocks.append(TableBlock(("what", "where", "module", "calls", "µs"), rows, first=FIRST))
+    if one.more:
+        words = "… and {number} more places" if one.more > 1 else "… and {number} more place"
+        blocks.append(Paragraph(tell(words, number=one.more)))
     if rule.before:
         shown = f"# before\n{rule.before}\n# after\n{rule.after}"
         blocks.append(Fold("Before and after", [Preformatted(shown, "python")], opened=True))
@@ -190,7 +139,7 @@ def describe_rule(one: Advice, number: str) -> Chapter:
     return Chapter(f"{rule.id.lower()}-{number}", title + share, blocks, count, rule.id)
 
 
-def sarif(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
+def sarif(advice: Sequence[Advice]) -> str:
     """A SARIF log with a result per place; places without a line belong to the recording."""
     return dumps(log([sarif_result(one, place) for one in advice for place in one.places]))
 

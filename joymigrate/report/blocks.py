@@ -129,11 +129,12 @@ class StackedBar:
 @dataclass(frozen=True, slots=True)
 class TableBlock:
     """A table. Without a head it holds (what, value) pairs. Columns of numbers are set right, and
-    those named by `right`, whose cells are texts."""
+    those named by `right`, whose cells are texts. A terminal shows the `first` rows, 0 for all."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     right: Sequence[int] = ()
+    first: int = 0
 
     def numbers(self) -> list[int]:
         """The columns that are set right."""

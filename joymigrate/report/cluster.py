@@ -1,4 +1,4 @@
-"""Plans and simulations as text."""
+"""Plans, answers and forecasts of a cluster as text."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import Any
 from joymigrate.language import columns
 from joymigrate.report.fields import fields
 from joymigrate.run.cluster.kubernetes.validate import ManifestCheck
-
-WAITING_SHOWN = 20  # distinct reasons under a simulation
 
 
 def plan(data: Mapping[str, Any]) -> str:
@@ -35,44 +33,7 @@ def plan(data: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-COLUMNS = (
-    ("policy", "policy", "{}"),
-    ("allocated %", "allocation_pct", "{:.2f}"),
-    ("wait mean h", "wait_mean_h", "{:.2f}"),
-    ("wait p99 h", "wait_p99_h", "{:.1f}"),
-    ("blocked %", "blocked_pct", "{:.1f}"),
-    ("fragmented %", "fragmentation_pct", "{:.2f}"),
-    ("fairness", "fairness", "{:.3f}"),
-    ("stopped", "evictions", "{}"),
-    ("unplaced", "unplaced", "{}"),
-    ("decisions/s", "decisions_per_s", "{:.0f}"),
-)
-
-
-def simulations(results: Sequence[Mapping[str, Any]]) -> str:
-    """A table, one policy a line, and why jobs were never placed."""
-    rows = [[title for title, _, _ in COLUMNS]]
-    for result in results:
-        row = []
-        for _, key, form in COLUMNS:
-            value = result.get(key)
-            if key == "unplaced":
-                value = len(result[key])
-            row.append("-" if value is None else form.format(value))
-        rows.append(row)
-    return align(rows) + "".join(f"{line}\n" for line in reasons(results[0]["unplaced"]))
-
-
-def reasons(unplaced: Sequence[Mapping[str, str]]) -> list[str]:
-    """The most frequent reasons, with how many jobs have them."""
-    found: dict[str, int] = {}
-    for item in unplaced:
-        found[item["reason"]] = found.get(item["reason"], 0) + 1
-    ranked = sorted(found.items(), key=lambda item: -item[1])
-    lines = [f"  {number} × {reason}" for reason, number in ranked[:WAITING_SHOWN]]
-    return ["", "Never placed under the first policy:", *lines] if lines else []
-
-
+NEVER_SHOWN = 20  # jobs that never fit
 TEAM_COLUMNS = (
     ("team", "team"),
     ("jobs", "jobs"),
@@ -106,9 +67,9 @@ def what_if(data: Mapping[str, Any]) -> str:
             lines.append(f"  {after} of its jobs don't start in the record's time, {before} before")
     lost = data["never_fit"]
     lines += [
-        f"{one['job']} ({one['queue']}) never fits: {one['reason']}" for one in lost[:WAITING_SHOWN]
+        f"{one['job']} ({one['queue']}) never fits: {one['reason']}" for one in lost[:NEVER_SHOWN]
     ]
-    lines += [f"{len(lost) - WAITING_SHOWN} more never fit"] if len(lost) > WAITING_SHOWN else []
+    lines += [f"{len(lost) - NEVER_SHOWN} more never fit"] if len(lost) > NEVER_SHOWN else []
     lines += [f"note: {text}" for text in data["notes"]]
     near = (
         f"near: started within {data['within_min']:g} minutes of the record; order {data['order']}"

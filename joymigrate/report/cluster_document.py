@@ -28,6 +28,7 @@ COLORS = (
 CELL = 9  # pixels of one card in the picture
 COLUMNS = 4  # columns of nodes in the picture
 REASONS = 50
+FIRST = 20  # of them on a terminal
 
 
 def describe(
@@ -72,9 +73,9 @@ def summary(results: Sequence[Mapping[str, Any]]) -> list[Block]:
         Tile(f"{best['decisions_per_s']:,.0f}", "decisions per second", f"{best['jobs']:,} jobs"),
     ]
     keys = ("allocation_pct", "wait_mean_h", "wait_p99_h", "blocked_pct", "fragmentation_pct",
-            "fairness", "evictions")  # fmt: skip
+            "fairness", "evictions", "decisions_per_s")  # fmt: skip
     head = ("Policy", "In use %", "Mean wait h", "p99 wait h", "Blocked %", "Fragmented %",
-            "Fairness", "Stopped", "Unplaced")  # fmt: skip
+            "Fairness", "Stopped", "Decisions/s", "Unplaced")  # fmt: skip
     rows = [
         (one["policy"], *(figure_text(one.get(key)) for key in keys), len(one["unplaced"]))
         for one in results
@@ -93,7 +94,7 @@ def reasons(unplaced: Sequence[Mapping[str, str]]) -> TableBlock:
     for item in unplaced:
         counted[item["reason"]] = counted.get(item["reason"], 0) + 1
     rows = sorted(counted.items(), key=lambda item: -item[1])[:REASONS]
-    return TableBlock(("Reason", "Jobs"), rows)
+    return TableBlock(("Reason", "Jobs"), rows, first=FIRST)
 
 
 def use(line: ClusterTimeline, series: Mapping[str, Sequence[float]], caption: str) -> Picture:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from joymigrate.evidence import grade_line
-from joymigrate.language import tell
-from joymigrate.profile.attribute import REASONS
+from joymigrate.language import mark, tell
+from joymigrate.profile.attribute import NAME, REASONS
 from joymigrate.profile.coverage import LOOSE, Coverage, CoveredOperator, weight
 from joymigrate.profile.support import SupportStatus
 from joymigrate.report.blocks import (
@@ -24,7 +24,7 @@ from joymigrate.report.blocks import (
     TableBlock,
     TileRow,
 )
-from joymigrate.report.coverage import attribution_lines, document, percent, phase_lines
+from joymigrate.report.coverage import document
 from joymigrate.report.html.page import BarPart, Html, Tile
 from joymigrate.report.html.plots import Bar, bars, beside
 
@@ -37,6 +37,7 @@ TONES = {
     SupportStatus.UNKNOWN: "report",
 }
 LONGEST = 25  # bars of the chart
+FIRST = 10  # rows of operators that stay, and of loose kernels, on a terminal
 SIDE = 6  # bars; more stand in two columns
 
 
@@ -56,13 +57,17 @@ def describe(coverage: Coverage) -> BlockDocument:
             Chapter("gaps", "Not on the chip", [gap_table(gaps, coverage)], len(gaps), "Gaps")
         )
     rest = [op for op in coverage.ops if op.status.supported]
-    chapters.append(Chapter("supported", "On the chip", [rest_table(rest, coverage)], len(rest)))
+    if rest:
+        chapters.append(
+            Chapter("supported", "On the chip", [rest_table(rest, coverage)], len(rest))
+        )
     if coverage.unattributed_us:
         chapters.append(
             Chapter("unattributed", "Unattributed", loose_table(coverage), len(coverage.loose))
         )
-    if phase_lines(coverage):
-        chapters.append(Chapter("phases", "Phases", [phase_table(coverage)], len(coverage.phases)))
+    if set(coverage.phases) - {"unknown"}:
+        seen = sum(phase.exact + phase.by_name > 0 for phase in coverage.phases.values())
+        chapters.append(Chapter("phases", "Phases", phase_table(coverage), seen))
     known = grade_line(coverage.grades())
     if coverage.notes:
         chapters.append(Chapter("notes", "Notes", [Listing(coverage.notes)]))
@@ -72,6 +77,7 @@ def describe(coverage: Coverage) -> BlockDocument:
         chapters=chapters,
         footer="joymigrate profile coverage",
         data=document(coverage),
+        closing=[closing(coverage)],
     )
 
 
@@ -171,17 +177,18 @@ def gap_table(ops: Sequence[CoveredOperator], coverage: Coverage) -> TableBlock:
             Amount(f"{weight(op, coverage.basis):,.1f}", weight(op, coverage.basis)),
             " ".join(op.dtypes),
             CellStack([site.where for site in op.sites[:5]]),
-            reason(op),
+            reason(op, coverage),
         )
         for op in ops
     ]
     return TableBlock(head, rows)
 
 
-def reason(op: CoveredOperator) -> CellStack:
+def reason(op: CoveredOperator, coverage: Coverage) -> CellStack:
     """Why an operator does not stay, what to use instead, and where that is known from."""
     instead = f"{tell('Instead:')} {tell(op.alternative)}" if op.alternative else ""
-    return CellStack([one for one in (op.note, instead, op.source) if one])
+    source = "" if op.source == f"not in {coverage.source}" else op.source
+    return CellStack([one for one in (op.note, instead, source) if one])
 
 
 def rest_table(ops: Sequence[CoveredOperator], coverage: Coverage) -> TableBlock:
@@ -198,7 +205,7 @@ def rest_table(ops: Sequence[CoveredOperator], coverage: Coverage) -> TableBlock
         )
         for op in ops
     ]
-    return TableBlock(head, rows)
+    return TableBlock(head, rows, first=FIRST)
 
 
 def loose_table(coverage: Coverage) -> list[Block]:
@@ -213,17 +220,75 @@ def loose_table(coverage: Coverage) -> list[Block]:
         for one in coverage.loose[:LOOSE]
     ]
     more = len(coverage.loose) - len(rows)
-    found: list[Block] = [TableBlock(("Kernel", "Reason", "Calls", "µs"), rows)]
+    found: list[Block] = [TableBlock(("Kernel", "Reason", "Calls", "µs"), rows, first=FIRST)]
     if more > 0:
         found.append(Paragraph(tell("… and {number} more", number=more)))
     return found
 
 
-def phase_table(coverage: Coverage) -> TableBlock:
+def phase_table(coverage: Coverage) -> list[Block]:
     """Which phases of the program were seen, and how: numbers of distinct operators."""
     head = ("Phase", "Seen", "Operators, exactly", "Operators, by name", "Not on the chip")
-    rows = [
-        (tell(name), tell(phase.seen), phase.exact, phase.by_name, phase.gaps)
-        for name, phase in coverage.phases.items()
+    rows, unseen = [], []
+    for name, phase in coverage.phases.items():
+        if phase.exact + phase.by_name:
+            rows.append((tell(name), tell(phase.seen), phase.exact, phase.by_name, phase.gaps))
+        else:
+            unseen.append(tell("{phase} {seen}", phase=tell(name), seen=tell(phase.seen)))
+    found: list[Block] = [TableBlock(head, rows)] if rows else []
+    return [*found, Paragraph(", ".join(unseen))] if unseen else found
+
+
+def attribution_lines(coverage: Coverage) -> list[str]:
+    """What has to be installed beside the chip's package, and how owners of kernels were found."""
+    lines = [
+        tell("needs {package} beside {chip}: {number} operators, {us} us", package=name,
+             chip=coverage.chip, number=count, us=f"{us:,.0f}")
+        for name, (count, us) in coverage.packages().items()
+    ]  # fmt: skip
+    if coverage.device_us:
+        lines.append(sum_line(coverage))
+    for how, us in coverage.found_by.items():
+        words = "{us} us of device time belong to operators by {how}; {kept} us stay on the chip."
+        if how == NAME:
+            words = "{us} us of device time are known by kernels' names alone, which is no yes."
+        kept = coverage.evidence[how].kept_us if how in coverage.evidence else 0.0
+        lines.append(tell(words, us=f"{us:,.0f}", how=tell(how), kept=f"{kept:,.0f}"))
+    return lines
+
+
+def sum_line(coverage: Coverage) -> str:
+    """What all device time is made of."""
+    parts = {
+        name: getattr(coverage, f"{name}_us") for name in ("device", "owned", "by_name", "loose")
+    }
+    words = "device time: {device} us = {owned} of operators + {by_name} by name + {loose} loose"
+    return tell(words, **{name: f"{us:,.1f}" for name, us in parts.items()})
+
+
+def percent(share: float) -> str:
+    """A share from 0 to 1 as text; what is not all never reads as 100 %."""
+    return f"{100 * share:.1f} %" if share == 1.0 else f"{min(100 * share, 99.9):.1f} %"
+
+
+def closing(coverage: Coverage) -> str:
+    """The last line."""
+    parts = [
+        tell(words, number=coverage.count(status))
+        for status, words in (
+            (SupportStatus.CPU_FALLBACK, "{number} on the CPU"),
+            (SupportStatus.MISSING, "{number} missing"),
+            (SupportStatus.UNKNOWN, "{number} unknown"),
+        )
+        if coverage.count(status)
     ]
-    return TableBlock(head, rows)
+    number = len(coverage.ops)
+    kept = "all stay on the chip" if number else "nothing is known to stay on the chip"
+    said = mark("list").join(parts) if parts else tell(kept)
+    return tell(
+        "Judged {operators} for {chip} {version}: {said}.",
+        operators=tell("{number} operator{number_s}", number=number),
+        chip=coverage.chip,
+        version=coverage.version,
+        said=said,
+    )

@@ -1,4 +1,4 @@
-"""The comparison of two traces as text, as a document, and in blocks."""
+"""The comparison of two traces as a document and in blocks."""
 
 from __future__ import annotations
 
@@ -52,31 +52,8 @@ def times(pair: OperatorPair) -> str:
     return "gone" if not pair.calls[1] else f"{pair.ratio:.2f}x"
 
 
-def text(found: TraceDiff, most: int) -> str:
-    """For a terminal; `most` pairs of each kind."""
-    a, b = found.devices
-    lines = [
-        f"{found.baseline} ({a}): {found.total_us[0] / 1000:.2f} ms of operators per step",
-        f"{found.target} ({b}): {found.total_us[1] / 1000:.2f} ms of operators per step",
-        *(f"note: {note}" for note in found.notes),
-    ]
-    for height in HEIGHTS:
-        pairs = found.pairs[height]
-        lines += ["", f"{TITLES[height]} by lost time"]
-        lines.append(f"  {'lost ms':>9} {a[:9] + ' ms':>9} {b[:9] + ' ms':>9} {'':>7}  calls")
-        for pair in pairs[:most]:
-            ms = [us / 1000 for us in (pair.lost_us, *pair.us)]
-            figures = " ".join(f"{value:9.3f}" for value in ms)
-            calls = f"{pair.calls[0]} → {pair.calls[1]}"
-            where = f"  {pair.where}" if pair.where and height == "operators" else ""
-            lines.append(f"  {figures} {times(pair):>7}  {calls:<12} {pair.name}{where}")
-        if len(pairs) > most:
-            lines.append(f"  … and {len(pairs) - most} more")
-    return "\n".join(lines) + "\n"
-
-
-def describe(found: TraceDiff) -> BlockDocument:
-    """All pairs of each kind."""
+def describe(found: TraceDiff, most: int) -> BlockDocument:
+    """All pairs of each kind; a terminal shows the first `most`."""
     a, b = found.devices
     figures = [
         Tile(f"{found.total_us[0] / 1000:.2f} ms", a, found.baseline),
@@ -98,13 +75,13 @@ def describe(found: TraceDiff) -> BlockDocument:
                 times(pair),
                 pair.calls[0],
                 pair.calls[1],
-                ", ".join(pair.names[1] or pair.names[0]),
+                ", ".join(one for one in pair.names[1] or pair.names[0] if one != pair.name),
                 pair.where or "",
             )
             for pair in found.pairs[height]
         ]
-        head = ("name", "lost ms", f"{a} ms", f"{b} ms", "", f"{a} calls", f"{b} calls")
-        table = TableBlock((*head, "operators", "where"), rows, (4,))
+        head = ("name", "lost ms", f"{a} ms", f"{b} ms", "times", f"{a} calls", f"{b} calls")
+        table = TableBlock((*head, "operators", "where"), rows, (4,), most)
         chapters.append(Chapter(height, TITLES[height], [table], len(rows)))
     return BlockDocument(
         title="Two traces compared",

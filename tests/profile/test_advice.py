@@ -25,7 +25,8 @@ from joymigrate.profile import capture
 from joymigrate.profile.advice import AdviceSubject, advise, advise_all, load_rules
 from joymigrate.profile.advice.support import ChipSupport
 from joymigrate.profile.oplist import lists
-from joymigrate.report.advice import render
+from joymigrate.report.advice import describe
+from joymigrate.report.renderers.text import render
 from tests.report.sarif_schema import LOG
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -181,8 +182,10 @@ def test_a_backward_made_of_its_out_variant_is_named_with_what_to_use(tmp_path: 
             "kwargs": {}, "outputs": [], "calls": 1, "self_us": 5.0, "phase": "backward",
             "where": "own.py:3", "module": "head"}  # fmt: skip
     out.write_text(f"{json.dumps(head)}\n{json.dumps(line)}\n", encoding="utf-8")
-    said = render("text", advise_all([out], CHIP), CHIP, ["own.jsonl"])
-    assert "own.py:3: aten::huber_loss_backward in head; instead: " in said
+    said = render(describe(advise_all([out], CHIP), CHIP, ["own.jsonl"]))
+    assert (
+        "\n  own.py:3  head        1   5\n      what: aten::huber_loss_backward; instead: " in said
+    )
 
 
 def decoding(rounds: int) -> Any:
@@ -670,7 +673,7 @@ def test_advice_without_the_chip_s_times_says_that_it_is_structural(
     )
     found = list(advise(subject, RULES))
     assert {one.basis for one in found} == {"structural"}
-    assert "structure alone" in render("text", found, CHIP, ["t"])
+    assert "structure alone" in render(describe(found, CHIP, ["t"]))
 
 
 # What one process alone cannot show, and how the simulated chip says so.

@@ -15,6 +15,8 @@ from joymigrate.cli._main import run
 from joymigrate.errors import JoyError
 from joymigrate.language import Language, speaking
 from joymigrate.report import archive, documents, lead
+from joymigrate.report.blocks import TableBlock
+from joymigrate.report.renderers import text
 from tests.report import journey_made
 
 PACKAGE = Path(joymigrate.__file__).parent
@@ -63,6 +65,15 @@ def test_rows_that_are_not_shown_are_counted(tmp_path: Path) -> None:
     rows = [{"job": n} for n in range(1000)]
     path.write_text(json.dumps({"schema": "joymigrate.plan/1", "waiting": rows}))
     assert "800 more rows are in the document" in documents.show(documents.open_file(path), "text")
+
+
+def test_a_terminal_shows_wide_cells_below_their_row_and_the_first_rows() -> None:
+    rows = [("a", 1, "", "long " * 30), ("b", 22, "", ""), ("c", 3, "", "")]
+    table = TableBlock(("name", "n", "empty", "why"), rows, first=2)
+    assert [*text.draw(table)] == [
+        "name   n", "a      1", f"    why: {('long ' * 30).strip()}", "b     22",
+        "1 more rows are in the document",
+    ]  # fmt: skip
 
 
 def test_the_ledger_and_metrics_are_opened_and_a_cut_line_is_said(tmp_path: Path) -> None:

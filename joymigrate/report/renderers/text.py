@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from joymigrate.language import columns, tell, width
+from joymigrate.language import columns, tell, tidy, width
 from joymigrate.report.blocks import (
     Block,
     BlockDocument,
@@ -22,7 +22,8 @@ from joymigrate.report.blocks import (
 from joymigrate.report.renderers._words import cut_rows, plain
 
 MOST_ROWS = 200
-WIDTH = 120  # columns of a terminal that a table may take before its rows become paragraphs
+WIDTH = 120  # columns of a terminal that a table may take; the widest of its own stand below then
+EMPTY = ("", "–")
 
 
 def render(document: BlockDocument) -> str:
@@ -33,7 +34,7 @@ def render(document: BlockDocument) -> str:
         if body:
             lines += ["", f"{tell(chapter.title)}:", *body]
     lines += ["", *map(tell, document.closing)] if document.closing else []
-    return "\n".join(lines) + "\n"
+    return tidy("\n".join(lines)) + "\n"
 
 
 def draw_all(blocks: Sequence[Block]) -> Iterator[str]:
@@ -58,7 +59,7 @@ def draw(block: Block) -> Iterator[str]:
         case StackedBar(parts):
             yield ", ".join(f"{tell(part.label)} {part.value:,.0f}" for part in parts)
         case TableBlock():
-            table, more = cut_rows(block.without_bars(), MOST_ROWS)
+            table, more = cut_rows(block.without_bars(), block.first or MOST_ROWS)
             yield from draw_table(table)
             if more:
                 yield more
@@ -72,20 +73,30 @@ def draw(block: Block) -> Iterator[str]:
 
 
 def draw_table(table: TableBlock) -> Iterator[str]:
-    """A table in columns; a paragraph per row where the columns do not fit. A list of one column
-    needs no head, and of two columns none where they do not fit."""
-    rows = [[plain(cell) for cell in row] for row in table.rows]
+    """A table in columns; what does not fit stands below its row, by the column's name. A list of
+    one column needs no head, and of two columns none where they do not fit."""
     head = [tell(one) for one in table.head]
+    rows = [[plain(cell) for cell in row] for row in table.rows]
+    if not head:
+        yield from columns(rows)
+        return
     if len(head) == 1:
         yield from (row[0] for row in rows)
         return
-    made = columns([head, *rows] if head else rows, right=table.numbers())
-    if not head or max(map(width, made)) + 2 <= WIDTH:
-        yield from made
+    shown = [at for at in range(len(head)) if any(row[at] not in EMPTY for row in rows)]
+    below: list[int] = []
+    while True:
+        right = [shown.index(at) for at in table.numbers() if at in shown]
+        title, *lines = columns([[row[at] for at in shown] for row in [head, *rows]], right=right)
+        if max(map(width, [title, *lines])) + 2 <= WIDTH or len(shown) == 1:
+            break
+        widest = max(shown, key=lambda at: max(width(row[at]) for row in rows))
+        shown.remove(widest)
+        below = sorted([*below, widest])
+    if below and len(head) == 2:
+        yield from (f"{row[0]}: {row[1]}" if row[1] not in EMPTY else row[0] for row in rows)
         return
-    for row in rows:
-        if len(row) == 2 and "–" not in row and "" not in row:
-            yield f"{row[0]}: {row[1]}"
-            continue
-        pairs = zip(head, row, strict=True)
-        yield "; ".join(f"{key} {one}" for key, one in pairs if one not in ("", "–"))
+    yield title
+    for line, row in zip(lines, rows, strict=True):
+        yield line
+        yield from (f"    {head[at]}: {row[at]}" for at in below if row[at] not in EMPTY)
