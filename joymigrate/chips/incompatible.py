@@ -16,7 +16,6 @@ from joymigrate.language import Text
 from joymigrate.schema import read_yaml
 
 FILE = "stops.yaml"
-KNOWN = "known-incompatibility"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,7 @@ class Incompatibility:
     `Type: message`, `frame` part of a file that the traceback passes. `says` is the message as
     it was recorded, `source` where; `edits` what to write in the program instead of what. Without
     a symptom the versions alone tell; `sure` where they always fail. `cause` is one of
-    `doctor.yaml`."""
+    `doctor.yaml`; a row without one is a cause of its own."""
 
     name: str
     packages: Mapping[str, str]
@@ -36,7 +35,7 @@ class Incompatibility:
     says: str
     frame: str = ""
     edits: Mapping[str, str] = field(default_factory=dict)
-    cause: str = KNOWN
+    cause: str = ""
     sure: bool = False
 
     def explains(self, said: str, files: Sequence[str], versions: Mapping[str, str]) -> bool:
@@ -98,6 +97,6 @@ def read_row(name: str, row: Mapping[str, Any]) -> Incompatibility:
         says=row.get("says", ""),
         frame=row.get("frame", ""),
         edits=row.get("edits", {}),
-        cause=row.get("cause", KNOWN),
+        cause=row.get("cause", ""),
         sure=row.get("sure", False),
     )

@@ -14,11 +14,12 @@ from joymigrate.chips import Chip
 from joymigrate.chips.codes import ErrorCode, find_codes
 from joymigrate.chips.incompatible import read_incompatible
 from joymigrate.environment import fit
-from joymigrate.environment.rules import DoctorRules, rules_of
+from joymigrate.environment.rules import DoctorRules, EnvironmentCause, rules_of
 from joymigrate.errors import JoyError
 
 BROKEN, DOUBTFUL = "broken", "doubtful"
 NAMELESS, CODED = "unrecognised", "error-code"
+LAYER_OF_ROWS = 66  # of doctor.yaml: beside releases that the table of versions does not list
 FRAMES = {"package"}  # codes that frame every error of the package and name no cause
 PARTS = {
     "devices": "device files",
@@ -75,9 +76,10 @@ def diagnose(environment: Mapping[str, Any], chip: Chip) -> Diagnosis:
     rules = rules_of(chip)
     if rules is None:
         raise JoyError(f"nothing is known about setting up {chip.title}", where=str(chip.folder))
+    causes = {**causes_of_rows(chip), **rules.causes}
     known: dict[str, EnvironmentFinding] = {}
     for cause, severity, evidence, source in all_signs(environment, chip, rules):
-        told = rules.causes.get(cause)
+        told = causes.get(cause)
         if told is None:
             raise JoyError(f"no cause is called '{cause}'", where=str(chip.folder / "doctor.yaml"))
         one = EnvironmentFinding(cause, severity, told.what, told.fix, evidence, source, told.layer)
@@ -90,6 +92,12 @@ def diagnose(environment: Mapping[str, Any], chip: Chip) -> Diagnosis:
     )
     missing = [text for key, text in PARTS.items() if environment.get(key) is None]
     return Diagnosis(chip.name, tuple(ordered), (*missing, *fit.name_unjudged(environment, chip)))
+
+
+def causes_of_rows(chip: Chip) -> Mapping[str, EnvironmentCause]:
+    """What is known of packages together, by the name of its row."""
+    rows = read_incompatible(chip.folder)
+    return {row.name: EnvironmentCause(LAYER_OF_ROWS, row.why, row.do) for row in rows}
 
 
 Signal = tuple[str, str, str, str]  # cause, severity, evidence, source
@@ -117,10 +125,9 @@ def from_errors(environment: Mapping[str, Any], chip: Chip, rules: DoctorRules) 
         yield cause, BROKEN, excerpt(text), sign.source
     versions = environment.get("packages") or {}
     rows = () if named else read_incompatible(chip.folder)
-    told = [row for row in rows if any(row.may_explain(text, versions) for text in joined)]
-    for row in told:
-        text = f"{row.named(versions)}: {row.why}; {row.do}"
-        yield row.cause, BROKEN, text, row.source
+    told = [(row, text) for row in rows for text in joined if row.may_explain(text, versions)]
+    for row, text in told:
+        yield row.cause or row.name, BROKEN, excerpt(text), row.source
     if named or told or not any(joined):
         return
     coded = [one for text in joined for one in find_codes(chip, text) if one.of not in FRAMES]

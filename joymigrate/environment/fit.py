@@ -161,8 +161,8 @@ def known_faults(chip: Chip, packages: Mapping[str, str]) -> Iterator[Signal]:
     """Packages of which the versions alone tell that they don't go together, or have a fault."""
     for row in read_incompatible(chip.folder):
         if not row.symptom and row.holds(packages):
-            text = f"{row.named(packages)}: {row.why}; {row.do}"
-            yield row.cause, BROKEN if row.sure else DOUBTFUL, text, row.source
+            severity = BROKEN if row.sure else DOUBTFUL
+            yield row.cause or row.name, severity, row.named(packages), row.source
 
 
 def base(version: str) -> str:

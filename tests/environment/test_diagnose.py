@@ -130,20 +130,34 @@ def test_what_a_record_lacks_is_not_good() -> None:
     ("Expected one of cpu, cuda device type at start of device string: npu", "not-imported"),
     ("E40021: Failed to compile Op [Conv3D1_to_Conv3dv2]", "compile-failed"),
     ("expert count is: 128 [FILE:moe_gating_top_k_tiling.cpp]", "refused"),
-    ("ValueError: FlexAttention is only supported on CUDA, CPU", "known-incompatibility"),
-    ("ModuleNotFoundError: No module named 'vllm.lora.lora_model'", "known-incompatibility"),
+    ("ValueError: FlexAttention is only supported on CUDA, CPU", "flex-attention"),
+    ("ModuleNotFoundError: No module named 'vllm.lora.lora_model'", "vllm-modules"),
+    ("ModuleNotFoundError: No module named 'vllm.a'; 'vllm' is not a package", "unrecognised"),
+    ("ModuleNotFoundError: No module named 'vllm.vllm_flash_attn'", "unrecognised"),
+    ("RuntimeError: DataLoader worker (pid 1207008) exited unexpectedly", "unrecognised"),
+    ("!!!!!!! Segfault encountered !!!!!!!", "unrecognised"),
+    ("begin capture stream failed, runtime result = 207008[FUNC:x]", "no-streams"),
 ])  # fmt: skip
 def test_what_public_threads_say_is_known(said: str, cause: str) -> None:
     assert diagnose({"errors": [said]}, CHIP).findings[0].cause == cause
 
 
 def test_a_release_with_a_known_fault_is_in_doubt_and_the_next_one_is_not() -> None:
-    def told(version: str) -> list[str]:
-        said = diagnose({"packages": {"torch": "2.8.0", "torch-npu": version}}, CHIP)
-        return [one.evidence for one in said.findings if one.cause == "known-incompatibility"]
+    def told(version: str) -> dict[str, str]:
+        packages = {"torch": "2.8.0", "torch-npu": version, "deepspeed": "0.14.1"}
+        said = diagnose({"packages": packages}, CHIP)
+        assert not said.broken
+        return {one.cause: one.fix for one in said.findings}
 
-    assert "2.8.0.post1" in "".join(told("2.8.0"))
-    assert told("2.8.0.post2") == []
+    assert told("2.8.0")["leak-of-2.8.0"] == "install torch-npu 2.8.0.post1 or later"
+    assert told("2.8.0").keys() - told("2.8.0.post2").keys() == {"leak-of-2.8.0"}
+    assert "deepspeed-nan" in told("2.8.0")
+
+
+@pytest.mark.parametrize(("triton", "cause"), [("3.6.0", set()), ("3.5.0", {"triton-beside"})])
+def test_triton_stands_beside_what_adds_to_it(triton: str, cause: set[str]) -> None:
+    said = diagnose({"packages": {"triton-ascend": "3.6.0", "triton": triton}}, CHIP)
+    assert {one.cause for one in said.findings} == cause
 
 
 def test_packages_that_are_here_in_other_versions_explain_no_error() -> None:
