@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -127,6 +128,7 @@ def record_rehearsed(
     from joymigrate.profile import record
     from joymigrate.run.rehearse import session
     from joymigrate.run.rehearse.options import read_options
+    from joymigrate.run.rehearse.settings import OWN_VARIABLES
 
     options = read_options(
         to=to,
@@ -139,7 +141,11 @@ def record_rehearsed(
         inject=[],
     )
     chip = target(options.chip)
-    wanted = replace(settings, timing=False, rehearsal=True, chip=chip.name, device=chip.device)
+    own = {name for name, value in OWN_VARIABLES.items() if os.environ.get(name) != value}
+    users = tuple(name for name in settings.variables if name not in own)
+    wanted = replace(
+        settings, timing=False, rehearsal=True, chip=chip.name, device=chip.device, variables=users
+    )
     with session.open_session(options) as rehearsal, record.open_recording(wanted) as ready:
         base = session.environment(rehearsal, launching.environment())
         around = _switch.switch_to(resolved, base, chip=chip) if migrate else nullcontext(base)

@@ -188,6 +188,42 @@ def test_a_backward_made_of_its_out_variant_is_named_with_what_to_use(tmp_path: 
     )
 
 
+HOST, NPU = ({"dtype": "int64", "shape": [3, 8], "stride": [8, 1], "device": device}
+             for device in ("cpu", "npu:0"))  # fmt: skip
+PART = {"shape": [3, 2]}  # of the columns, with the strides of the whole
+
+
+@pytest.mark.parametrize(
+    ("calls", "found"),
+    [
+        ([("zeros", (), HOST, []), ("copy_", (NPU, HOST, True), NPU, [-1, 0])], {"HOST-MADE"}),
+        ([("zeros", (), NPU, []), ("copy_", (NPU, HOST, True), NPU, [0, -1])], set()),
+        ([("zeros", (), HOST, []), ("slice", (HOST, 1, 0, 2), HOST | PART, [0]),
+          ("copy_", (HOST | PART, HOST | PART), HOST | PART, [1, -1]),
+          ("copy_", (NPU, HOST, True), NPU, [-1, 0])], set()),
+        ([("copy_", (NPU | PART, HOST | PART, True), NPU | PART, [-1, -1])], {"H2D"}),
+        ([("copy_", (NPU | PART, HOST, True), NPU | PART, [-1, -1])], set()),
+    ],
+    ids=["made", "of-the-target", "refilled", "part-of-a-buffer", "whole-source"],
+)  # fmt: skip
+def test_a_copy_to_the_device_is_judged_by_its_source(
+    calls: list[Any], found: set[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "own.jsonl"
+    head = {"schema": "joymigrate.trace/1", "device": "npu", "steps": 1, "environment": {}}
+    lines: list[Any] = [head]
+    for at, (name, args, output, _) in enumerate(calls):
+        overload = "Tensor" if name == "slice" else ""
+        lines.append({"kind": "op", "id": at, "op": f"aten::{name}", "overload": overload,
+                      "args": args, "kwargs": {}, "outputs": [output], "calls": 1, "self_us": 0.0,
+                      "phase": "other", "where": f"own.py:{at}"})  # fmt: skip
+    order = [[at, made] for at, (*_, made) in enumerate(calls)]
+    lines.append({"kind": "stream", "first": 0, "calls": order})
+    out.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    told = advise_all([out], CHIP, wanted=["H2D", "HOST-MADE"])
+    assert {one.rule.id for one in told} == found
+
+
 def decoding(rounds: int) -> Any:
     """A step that waits for a stand-in for decord: its class and call, not its work."""
     import torch

@@ -306,6 +306,7 @@ def test_under_a_rehearsal_the_chip_s_own_operators_are_recorded(tmp_path: Path)
     assert read.header["device"] == "npu"
     assert read.header["chip"] == "ascend"
     assert read.header["rehearsal"] is True
+    assert "TASK_QUEUE_ENABLE" not in read.header["environment"]["variables"]  # nobody's choice
     assert not read.timed  # times of a simulation mean nothing
     phases = {o.op: o.phase for o in read.operators}
     assert phases["npu::npu_fusion_attention_v3"] == "forward"

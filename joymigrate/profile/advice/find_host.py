@@ -10,10 +10,11 @@ from typing import Any
 
 from joymigrate.language import Text
 from joymigrate.profile.advice.advise import AdviceSubject, Hit
+from joymigrate.profile.advice.find_layout import contiguous
 from joymigrate.profile.advice.find_operators import hit, matches_name, time_on_chip
 from joymigrate.profile.advice.rules import AdviceRule
 from joymigrate.profile.capture import CapturedOperator, tensors
-from joymigrate.profile.cost.work import has_no_kernel
+from joymigrate.profile.cost.work import has_no_kernel, is_view
 from joymigrate.profile.table import EMPTY
 
 # Device work that moves, as profilers of several vendors name it.
@@ -175,10 +176,15 @@ def detect_transfer(subject: AdviceSubject, rule: AdviceRule, *, direction: str)
         down = target == "cpu" and source != "cpu"
         up = source == "cpu" and target != "cpu"
         asynchronous = operator.kwargs.get("non_blocking") is True or True in operator.args[1:]
-        if (direction == "down" and down) or (direction == "up" and up and not asynchronous):
-            shape = next(tensors(operator.args))["shape"]
+        *_, read = tensors(operator.args)
+        strided = asynchronous and not contiguous(read)  # torch_npu copies it on the host first
+        waits = up and (strided or not asynchronous)
+        if (direction == "down" and down) or (direction == "up" and waits):
+            shape = read["shape"]
             if shape or direction == "down":
                 said = "{operator} of {shape} from {source} to {target}"
+                if strided:
+                    said += ", which is not contiguous: the host gathers it first"
                 yield hit(operator, said, shape=shape, source=source, target=target)
 
 
@@ -196,24 +202,33 @@ def transfer(operator: CapturedOperator) -> tuple[str, str] | None:
 
 
 def detect_host_made(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
-    """Tensors made on the host and moved, where they could be made on the device."""
+    """Tensors made on the host and moved, where they could be made on the device.
+
+    A buffer that the program fills through a view, or pins, is not of this kind.
+    """
     makers = ("zeros*", "ones*", "arange*", "full*", "rand*", "eye*", "linspace*", "empty*")
     fills = ("fill_", "zero_", "normal_", "uniform_", "random_")
     capture = subject.capture
-    for number, made in capture.stream:
+    memory: dict[int, int] = {}  # call → the call that made the memory of its output
+    written = set()
+    for at, (number, made) in enumerate(capture.stream):
         operator = capture.operators[number]
+        first = memory.get(made[0], made[0]) if made else -1
+        if is_view(operator.op, operator.overload):
+            memory[at] = first
+        elif operator.op.endswith("_") and not matches_name(operator, fills):
+            memory[at] = first
+            written.add(first)
         ends = transfer(operator) if matches_name(operator, ("_to_copy", "copy_")) else None
-        if ends is None or ends[0] != "cpu" or ends[1] == "cpu":
+        if not made or ends is None or ends[0] != "cpu" or ends[1] == "cpu":
             continue
-        for producer in made:
-            source = capture.operators[capture.stream[producer][0]] if producer >= 0 else None
-            if source is not None and matches_name(source, (*makers, *fills)):
-                yield Hit(
-                    Text("{source} on the host, then moved", source=source.name),
-                    operator.where,
-                    operator.module,
-                )
-                break
+        source = memory.get(made[-1], made[-1])
+        if source < 0 or source in written:
+            continue
+        maker = capture.operators[capture.stream[source][0]]
+        if matches_name(maker, (*makers, *fills)):
+            what = Text("{source} on the host, then moved", source=maker.name)
+            yield Hit(what, operator.where, operator.module)
 
 
 def detect_environment(

@@ -17,7 +17,7 @@ from joymigrate.run.rehearse.build import build, find_package
 from joymigrate.run.rehearse.options import with_cann
 from joymigrate.run.rehearse.presence import refuse_real_chip
 from joymigrate.run.rehearse.releases import choose
-from joymigrate.run.rehearse.settings import ENVIRONMENT, RehearsalSettings
+from joymigrate.run.rehearse.settings import ENVIRONMENT, OWN_VARIABLES, RehearsalSettings
 
 START = Path(__file__).parent / "start"  # holds the sitecustomize that every Python child runs
 
@@ -42,19 +42,14 @@ def open_session(settings: RehearsalSettings) -> Iterator[RehearsalSettings]:
 
 
 def environment(settings: RehearsalSettings, base: Mapping[str, str]) -> dict[str, str]:
-    """`base` with what makes each Python below it part of the rehearsal.
-
-    Backend loading is switched on even where the caller switched it off: without the chip's
-    software it has to be off, and with the rehearsal device it works.
-    """
+    """`base` with what makes each Python below it part of the rehearsal."""
     made = dict(base)
     kept = choose()
     before = [str(START)] if kept is None else [str(START), str(kept.folder)]
     path = [*before, *filter(None, made.get("PYTHONPATH", "").split(os.pathsep))]
     made["PYTHONPATH"] = os.pathsep.join(path)
     made[ENVIRONMENT] = str(settings.session)
-    made["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
-    made["TASK_QUEUE_ENABLE"] = "0"
+    made |= OWN_VARIABLES
     if settings.policy == "error":  # the package's own refusal, for what we can't count by name
         made["TORCH_NPU_FALLBACK_CPU_DISABLE"] = "1"
     return made

@@ -10,6 +10,10 @@ from joymigrate import settings
 # Names the folder of the running rehearsal; set in every process that takes part.
 ENVIRONMENT = "JOYMIGRATE_REHEARSE"
 
+# What a rehearsal sets for every process: backends are loaded even where the caller switched that
+# off, and everything runs at once, as a queue would race with memory that is read in place.
+OWN_VARIABLES = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1", "TASK_QUEUE_ENABLE": "0"}
+
 MODES = ("run", "dry", "shadow", "async")
 PRECISIONS = ("fp32", "hf32", "bf16", "fp16")
 POLICIES = ("count", "error")

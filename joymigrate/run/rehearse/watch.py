@@ -14,7 +14,7 @@ from contextlib import contextmanager, redirect_stdout
 
 from joymigrate import attach
 from joymigrate.run.rehearse import pyacl, triton_kernels
-from joymigrate.run.rehearse.settings import read_settings
+from joymigrate.run.rehearse.settings import OWN_VARIABLES, read_settings
 
 PACKAGE = "torch_npu"
 WHO = "rehearse"
@@ -28,9 +28,7 @@ def start() -> None:
     settings = read_settings()
     if settings is None:
         return
-    # Everything runs at once: an asynchronous queue would race with memory that is read in place.
-    os.environ["TASK_QUEUE_ENABLE"] = "0"
-
+    os.environ["TASK_QUEUE_ENABLE"] = OWN_VARIABLES["TASK_QUEUE_ENABLE"]
     triton_kernels.start()
     pyacl.provide(settings)
 
