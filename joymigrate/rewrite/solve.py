@@ -49,7 +49,7 @@ HARMLESS = re.compile(
 )
 ORIGINS = re.compile(rf"{QUESTION.pattern}|torch\.backends\.|\bcudnn\.")
 FLAG = re.compile(r"is_\w+$")  # `is_cuda` of `x.is_cuda`
-SILENT = ("read", "inherited")  # edges that no line of their own says
+SILENT = ("read", "inherited", "fixture")  # edges that no line of their own says
 PLACED = (Tier.SAFE, Tier.UNSAFE)
 
 
@@ -182,7 +182,7 @@ class Solver:
             cell
             for cell, place in (home.places if home is not None else {}).items()
             if not self.names_target(cell)
-            and self.state(cell) is not Tier.SAFE
+            and self.state(cell) not in (PLACED if is_test(path) else (Tier.SAFE,))
             and is_fact(self.graph, cell)
             and (place.quoted or self.waits(cell) or self.refuses(cell))
         ]
@@ -227,6 +227,8 @@ class Solver:
         reason = Text(WAITS if tier is Tier.UNSAFE else HELD, **words)
         for other, way, whole in meetings(self.graph, cell, self.names_target):
             there, falls = self.place(other), tier if whole else Tier.UNSAFE
+            if is_test(cell[1]) and not is_test(other[1]):
+                continue  # what tests keep holds nothing of the program
             if there is None or (falls is Tier.UNSAFE and self.state(other) is not Tier.SAFE):
                 continue
             for number in self.over(other[1], there.start, there.end):
@@ -307,6 +309,27 @@ class Solver:
                 for number in self.behind(path, guard) if moves else ():
                     yield from self.hold(number, why)
                 return
+        inside = (s for s in home.fixtures.values() if s <= place.at < home.functions[s].end)
+        for scope in inside:
+            yield from self.close_tests(("return", path, scope), why)
+
+    def close_tests(self, given: Cell, why: TierDecision) -> Iterator[Cell]:
+        """Hold the tests that take a fixture, by themselves or by another fixture, with marks."""
+        taken = [edge.cell for edge in self.graph.takers(given)]
+        for _, path, scope, _ in taken:  # grows below
+            home = self.graph.file(path)
+            if home is None:
+                continue
+            end = home.functions[scope].end
+            found = set(self.over(path, scope, end))
+            for guard in home.conditions.values():
+                if guard.start < scope and guard.last == end:
+                    found |= self.asked(path, guard)
+            for number in found:
+                yield from self.hold(number, why)
+            if scope in home.fixtures.values():
+                others = (edge.cell for edge in self.graph.takers(("return", path, scope)))
+                taken += [cell for cell in others if cell not in taken]
 
     def behind(self, path: str, guard: Guard) -> list[int]:
         """Findings in what runs behind a condition, but for values that are translated there."""
@@ -411,11 +434,7 @@ def files_naming(
     moved: Callable[[str, int], bool] = lambda path, at: False,
 ) -> list[str]:
     """Files with a text that names the origin's device or backend and stays, as far as a search
-    can tell; `moved` says of an offset whether an edit covers it.
-
-    Tests are none of them: they wait by themselves, and hold nothing of the program.
-
-    """
+    can tell; `moved` says of an offset whether an edit covers it."""
     device, backend = re.escape(vocabulary.device), re.escape(vocabulary.backend)
     named = re.compile(
         rf"[\"'](?:\w+:\w+,)*(?:{device}|{backend})[\"':{{%]|[._]{device}\(|\.is_{device}\b"
@@ -425,7 +444,7 @@ def files_naming(
         if is_settings(path) or (device not in text and backend not in text):
             continue
         places = (m.start() for m in named.finditer(text) if not in_comment(text, m.start()))
-        if any(not moved(path, at) for at in places) and not is_test(path):
+        if any(not moved(path, at) for at in places):
             found.append(path)
     return found
 

@@ -72,14 +72,15 @@ class CallSite:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function: its parameters in order without `self`, its class, if any, and what takes the
-    keywords that no parameter has."""
+    """A function: its parameters in order without `self`, its class, if any, what takes the
+    keywords that no parameter has, and its last offset."""
 
     name: str
     parameters: tuple[str, ...]
     positional: int
     owner: int | None
     rest: str = ""
+    end: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,7 @@ class FileValues:
     conditions: dict[tuple[int, int], Guard] = field(default_factory=dict)  # by their span
     asking: dict[Cell, list[Guard]] = field(default_factory=lambda: defaultdict(list))
     questions: dict[Cell, str] = field(default_factory=dict)  # answers: what is asked
+    fixtures: dict[str, int] = field(default_factory=dict)  # what pytest gives: its function
 
     def join(self, one: Cell | None, other: Cell | None, line: int, kind: str) -> None:
         """Say that `one` gets the value of `other`, or that both are compared."""

@@ -7,6 +7,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import Any
 
 from joymigrate.model import Finding
@@ -158,6 +159,7 @@ class ValueGraph:
         elif cell[0] == "return":
             for call in self._callers(("function", *cell[1:])):
                 yield Edge(call.cell, call.line, "called", GOES)
+            yield from self.takers(cell)
 
     # -- names between files -------------------------------------------------------------------
 
@@ -308,6 +310,36 @@ class ValueGraph:
                     yield Edge(held, call.line, "argument", COMES)
                 elif key == "**" and (inner := deeper(held, word)) is not None:
                     yield Edge(inner, call.line, "argument", COMES)
+        yield from (Edge(each, 1, "fixture", COMES) for each in self._fixture(cell, home))
+
+    def _fixture(self, cell: Cell, home: FileValues) -> Iterator[Cell]:
+        """What pytest gives to a parameter of a test or of a fixture: from its file, else from the
+        nearest `conftest.py` above; an element of what the fixture yields."""
+        _, path, scope, word = cell
+        test = home.functions[scope].name.startswith("test")
+        if not test and scope not in home.fixtures.values():
+            return
+        above = (f"{at}/conftest.py".removeprefix("./") for at in PurePosixPath(path).parents)
+        for other in (path, *above):
+            values = self.file(other) if other in self.texts else None
+            made = values.fixtures.get(word) if values is not None else None
+            if made not in (None, scope):
+                yield ("return", other, made)
+                yield ("field", ("return", other, made), "[]")
+                return
+
+    def takers(self, cell: Cell) -> Iterator[Edge]:
+        """Parameters that pytest gives a fixture's result to."""
+        home, given = self.file(home_of(cell)), cell[1:] if cell[0] == "return" else cell[1][1:]
+        names = [n for n, scope in home.fixtures.items() if scope == given[1]] if home else []
+        folder = given[0].removesuffix("conftest.py")
+        for name in names:
+            files = [p for p in self.naming(name) if p == given[0] or p.startswith(folder)]
+            for path in files if len(files) <= IMPORTING else [given[0]]:
+                values = self.file(path)
+                for taker in values.parameters if values is not None else ():
+                    if taker[3] == name and cell in self._fixture(taker, values):  # type: ignore[arg-type]
+                        yield Edge(taker, 1, "fixture", GOES)
 
     def _callers(self, function: Cell) -> list[CallSite]:
         if function not in self._calls:
@@ -469,6 +501,8 @@ class ValueGraph:
         home = self.file(home_of(base))
         if home is None:
             return
+        if way == GOES and base[0] == "return" and name == "[]":
+            yield from self.takers(cell)
         if base[0] == "super":
             for each in self._bases(("class", *base[1:])):
                 yield Edge(("attribute", each[1], each[2], name), 1, "inherited")

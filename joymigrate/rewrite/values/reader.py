@@ -251,14 +251,12 @@ class StatementReader(Expressions):
             self.file.join(itself, (kind, self.path, owner), node.lineno, "itself")
         everyone = [*(a.arg for a in plain), *(a.arg for a in args.kwonlyargs)]
         name = node.name if named else ""
-        self.file.functions[scope] = Function(
-            name, tuple(everyone), len(plain), owner, args.kwarg.arg if args.kwarg else ""
-        )
+        rest, end = args.kwarg.arg if args.kwarg else "", self.span(node)[1]
+        self.file.functions[scope] = Function(name, tuple(everyone), len(plain), owner, rest, end)
         for word in everyone:
             self.file.parameters[("name", self.path, scope, word)] = (scope, word)
         if args.kwarg is not None:
-            rest = ("name", self.path, scope, args.kwarg.arg)
-            self.file.parameters[rest] = (scope, "**")
+            self.file.parameters["name", self.path, scope, rest] = (scope, "**")
         names = {a.arg for a in [*args.posonlyargs, *args.args, *args.kwonlyargs,
                                  *filter(None, (args.vararg, args.kwarg))]}  # fmt: skip
         guards, self.guards = self.guards, []
@@ -276,6 +274,8 @@ class StatementReader(Expressions):
             return cell
         for mark in marks:
             self.decorated(mark, scope)
+            if (given := fixture_name(mark, name)) is not None:
+                self.file.fixtures[given] = scope
         value: Cell = cell
         if kinds & {"property", "cached_property"}:
             value = ("return", self.path, scope)
@@ -288,6 +288,9 @@ class StatementReader(Expressions):
         """What a decorator gives to a parameter: `parametrize`, click's options."""
         if not isinstance(mark, ast.Call):
             return
+        for params in (k.value for k in mark.keywords if k.arg == "params"):
+            given = ("field", ("name", self.path, scope, "request"), "param")
+            self.file.join(given, self.field(self.value(params), "[]"), mark.lineno, "given")
         texts = [a.value for a in mark.args if isinstance(a, ast.Constant)]
         names = [t for t in texts if isinstance(t, str)]
         if not names:
@@ -324,3 +327,12 @@ class StatementReader(Expressions):
         fields = tuple(n.id for n in noted if isinstance(n, ast.Name))
         self.file.classes[scope] = Class(node.name, bases, fields, made, frozenset(names))
         self.file.join(variable, ("class", self.path, scope), node.lineno, "defined")
+
+
+def fixture_name(mark: ast.AST, name: str) -> str | None:
+    """The name by which tests take what a decorated function gives: `@pytest.fixture(name="x")`."""
+    func = getattr(mark, "func", mark)
+    if getattr(func, "attr", getattr(func, "id", "")) != "fixture":
+        return None
+    given = (k.value for k in getattr(mark, "keywords", ()) if k.arg == "name")
+    return next((str(getattr(each, "value", name)) for each in given), name)
