@@ -122,10 +122,13 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> LoopPar
 
 def probe(job: Job, task: Task, model: Any, folder: RunFolder, tell: Tell) -> None:
     """Try what the job takes for granted of a language model; packing ends where it leaks."""
-    unused = probes.check_router(job.model.from_config, model, job.layout.pp)
-    if unused is not None:
-        tell(unused)
-    leak = probes.find_leak(model, len(task.tokenizer)) if task.context.packing else None
+    router = probes.check_router(job.model.from_config, model, job.layout.pp)
+    for line in (router, probes.check_positions(model, job.data.max_length)):
+        if line is not None:
+            tell(line)
+    words = len(task.tokenizer)
+    probes.check_pass(model, words)
+    leak = probes.find_leak(model, words) if task.context.packing else None
     if leak is not None:
         unpack(task, folder, leak, tell)
     elif group.rank() == 0:

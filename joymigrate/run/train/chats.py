@@ -7,6 +7,7 @@ history, weights of turns, calls of functions.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -160,14 +161,22 @@ def read_shared(one: Mapping[str, Any], record: records.TrainingRecord) -> Messa
         )
     rest = {key: value for key, value in one.items() if key not in ("from", "value")}
     content = one.get("value")
-    if speaker == "function_call" and isinstance(content, str):
-        try:
-            call = json.loads(content)
-        except ValueError:
-            call = None
-        if isinstance(call, dict) and isinstance(call.get("name"), str):
-            return {"role": role, "content": None, "function_call": call, **rest}
+    functions = functions_in(content) if speaker == "function_call" else []
+    if functions:
+        calls = [{"type": "function", "function": function} for function in functions]
+        return {"role": role, "content": None, "tool_calls": calls, **rest}
     return {"role": role, "content": content, **rest}
+
+
+def functions_in(content: Any) -> list[Any]:
+    """The functions that a text calls: one object with a name in JSON, or a list of them."""
+    try:
+        found = json.loads(content) if isinstance(content, str) else None
+    except ValueError:
+        return []
+    found = found if isinstance(found, list) else [found]
+    named = all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in found)
+    return found if named else []
 
 
 def read_list(record: records.TrainingRecord, key: str, answered: bool) -> list[Turn]:
@@ -214,10 +223,11 @@ FORMS: dict[str, Callable[[records.TrainingRecord, str, bool], list[Turn]]] = {
 def read_preference(record: records.TrainingRecord, name: str) -> Chat | None:
     """The prompt with the answer under `name` (chosen, rejected), which is learned; None for texts.
 
-    The prompt is a text, or in any form of a conversation; without one the answers are whole
-    conversations.
+    The prompt is a text, or in any form of a conversation. Answers may be whole conversations, with
+    the prompt or without one: the turns with which both begin are not learned.
     """
     answer = record.require(name)
+    other = record.value.get("rejected" if name == "chosen" else "chosen", answer)
     prompt = record.get("prompt")
     base = {key: value for key, value in record.value.items() if key not in ("chosen", "rejected")}
     known = [key for key in FORMS if base.get(key) is not None]
@@ -229,14 +239,26 @@ def read_preference(record: records.TrainingRecord, name: str) -> Chat | None:
     before = read(asked, answered=False)
     assert before is not None
     record.used.update(asked.used)
+    after, beside = (read_answer(one, name, record, before.messages) for one in (answer, other))
+    begins = zip(after[:-1], beside[:-1], strict=False)
+    shared = len([*itertools.takewhile(lambda pair: pair[0] == pair[1], begins)])
+    messages = [*before.messages, *(message for message, _ in after)]
+    learned = [False] * (len(before.messages) + shared) + [one for _, one in after[shared:]]
+    return Chat(tuple(messages), tuple(learned), before.tools)
+
+
+def read_answer(
+    answer: Any, name: str, record: records.TrainingRecord, asked: Sequence[Message]
+) -> list[Turn]:
+    """The turns of an answer, a text or a conversation, behind those that were asked already."""
     if isinstance(answer, str):
         answer = [{"role": "assistant", "content": answer}]
-    after = read_turns([answer] if isinstance(answer, Mapping) else answer, name, record)
-    return Chat(
-        (*before.messages, *(message for message, _ in after)),
-        (*(False for _ in before.messages), *(learned for _, learned in after)),
-        before.tools,
-    )
+    turns = read_turns([answer] if isinstance(answer, Mapping) else answer, name, record)
+    said = [message for message, _ in turns]
+    for again in ([*asked], [one for one in asked if one["role"] != "system"]):
+        if said[: len(again)] == again:
+            return turns[len(again) :]
+    return turns
 
 
 def tools_of(record: records.TrainingRecord) -> tuple[Any, ...]:
@@ -258,7 +280,11 @@ def tools_of(record: records.TrainingRecord) -> tuple[Any, ...]:
 def mappings(value: Any, key: str, record: records.TrainingRecord) -> list[Mapping[str, Any]]:
     """A list of objects."""
     if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
-        raise JoyError(f"'{key}' is a list of objects", where=record.where)
+        raise JoyError(
+            f"'{key}' is a list of objects, got {records.kind_of_value(value)}",
+            where=record.where,
+            help="JSON inside a text has to be read first",
+        )
     return value
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 LENGTH = 12  # tokens of a document in the trial
 # Rounding moves a logit by less than this share of the largest one; a document that is seen, or a
 # place that is counted on, moves it by more.
+FAILURES = (ValueError, RuntimeError, TypeError, IndexError, NotImplementedError)
 NOISE = {"float32": 1e-4, "bfloat16": 0.05, "float16": 0.02}
 
 
@@ -34,7 +35,7 @@ def find_leak(model: Any, vocabulary: int) -> str | None:
             alone = logits_of(model, [second], places_L)
             one = logits_of(model, [first, second], places_L.repeat(2))[LENGTH:]
             two = logits_of(model, [other, second], places_L.repeat(2))[LENGTH:]
-        except (ValueError, RuntimeError, TypeError, IndexError, NotImplementedError) as error:
+        except FAILURES as error:
             return (
                 f"a trial ended with {type(error).__name__}: {' '.join(str(error).split())[:160]}"
             )
@@ -46,6 +47,43 @@ def find_leak(model: Any, vocabulary: int) -> str | None:
     if moved > allowed * size:
         return f"a document's place in the row counts (its logits move by {moved / size:.1e})"
     return None
+
+
+def check_pass(model: Any, vocabulary: int) -> None:
+    """`JoyError` where the model cannot even take one document by itself."""
+    import torch
+
+    with quietly(model), torch.no_grad():
+        try:
+            model(input_ids=draw_tokens(1, vocabulary), use_cache=False)
+        except FAILURES as error:
+            raise JoyError(
+                f"the model cannot take one text: {type(error).__name__}: "
+                f"{' '.join(str(error).split())[:160]}",
+                where="model",
+                help="check the sizes in model.from_config, or in config.json of model.path",
+            ) from None
+
+
+def check_positions(model: Any, length: int) -> str | None:
+    """A line where texts are longer than the model was made for.
+
+    Raises `JoyError` where the model has no such positions.
+    """
+    import torch
+
+    limit = getattr(text_part(unwrap(model).config), "max_position_embeddings", None)
+    if not limit or length <= limit:
+        return None
+    said = f"data.max_length is {length}, and the model was made for {limit} positions"
+    with quietly(model), torch.no_grad():
+        try:
+            logits_of(model, [torch.zeros(1, dtype=torch.long)], torch.tensor([length - 1]))
+        except FAILURES:
+            raise JoyError(
+                said, where="data.max_length", help=f"at most {limit}, or a model with more"
+            ) from None
+    return said
 
 
 def draw_tokens(count: int, vocabulary: int) -> torch.Tensor:

@@ -318,4 +318,4 @@ def as_text(value: Any, name: str, record: TrainingRecord) -> str:
 def kind_of_value(value: Any) -> str:
     """What a JSON value is, in words."""
     kinds = {type(None): "empty", bool: "true or false", list: "a list", dict: "an object"}
-    return kinds.get(type(value), type(value).__name__)
+    return {**kinds, str: "a text"}.get(type(value), type(value).__name__)

@@ -84,6 +84,9 @@ def test_a_call_of_a_function_is_learned() -> None:
     call = {"from": "function_call", "value": json.dumps(CALL["function"])}
     shared = [SHARED[0], call, {"from": "observation", "value": "wet"}, SHARED[1]]
     assert seen({"conversations": shared})[1] == learned
+    both = {"from": "function_call", "value": json.dumps([CALL["function"]] * 2)}
+    twice = seen({"conversations": [SHARED[0], both, *shared[2:]]})[1]
+    assert twice.count('"town": "Oslo"') == 2
     plain = [SHARED[0], {"from": "function_call", "value": "look Oslo"}, SHARED[1]]
     assert seen({"conversations": plain})[1] == "look Oslo|rainy"
 
@@ -108,7 +111,8 @@ def test_a_call_of_a_function_is_learned() -> None:
         ({**ALPACA, "history": ["a"]}, "'history' is a list of"),
         ({"messages": [ASKED, SAID], "tools": "[not json"}, "'tools' is a text that is no JSON"),
         ({"prompt": [ASKED]}, "the record has no 'completion'"),
-        ({"prompt": ["a"], "completion": ["b"]}, "'prompt' is a list of objects"),
+        ({"prompt": ["a"], "completion": ["b"]}, "'prompt' is a list of objects, got a list"),
+        ({"messages": "[]"}, "'messages' is a list of objects, got a text"),
     ],
 )
 def test_what_cannot_be_learned_is_refused_by_its_name(value: dict[str, Any], named: str) -> None:
@@ -137,6 +141,10 @@ def test_keys_that_nobody_reads_are_named() -> None:
     assert record.unused == ["id", "source"]
 
 
+OTHER = {**SAID, "content": "dry"}
+WHOLE = {"chosen": [ASKED, SAID], "rejected": [ASKED, {**SAID, "content": "wet"}]}
+
+
 @pytest.mark.parametrize(
     ("value", "chosen"),
     [
@@ -144,6 +152,9 @@ def test_keys_that_nobody_reads_are_named() -> None:
         ({"prompt": "q", "chosen": [SAID], "rejected": [ASKED, SAID]}, "rainy"),
         ({"prompt": [ASKED, SAID, ASKED], "chosen": "good", "rejected": "bad"}, "good"),
         ({"chosen": [ASKED, SAID], "rejected": [ASKED, {**SAID, "content": "wet"}]}, "rainy"),
+        ({"prompt": ASKED["content"], **WHOLE}, "rainy"),
+        ({"prompt": ASKED["content"], "system": SAILOR, **WHOLE}, "rainy"),
+        ({key: [ASKED, OTHER, *turns] for key, turns in WHOLE.items()}, "rainy"),
         ({"instruction": "a", "input": "b", "chosen": "good", "rejected": "bad"}, "good"),
         (
             {
@@ -165,6 +176,8 @@ def test_a_pair_has_its_prompt_in_any_form(value: dict[str, Any], chosen: str) -
     learned = words.decode(row["tokens"][row["targets"]], skip_special_tokens=True)
     assert learned == chosen.removeprefix("q")
     assert record.unused == ["score"]
+    if value["chosen"] == WHOLE["chosen"]:  # the prompt is not asked twice
+        assert words.decode(row["tokens"]).count(ASKED["content"]) == 1
     assert SAILOR not in str(value) or SAILOR in words.decode(row["tokens"])
 
 
@@ -188,6 +201,12 @@ def test_two_equal_answers_and_an_empty_one_teach_nothing() -> None:
     silent = TrainingRecord({"messages": [ASKED, {**SAID, "content": ""}]}, "d:1")
     assert sft.encode(silent) == []
     assert silent.fate.notes == {"an empty answer is not learned"}
+    nobody = TrainingRecord({"messages": [ASKED, {**SAID, "role": "Assistant"}]}, "d:1")
+    assert sft.encode(nobody) == []
+    assert nobody.fate.dropped.endswith("the roles are Assistant, user")
+    blank = TrainingRecord({"text": " \n"}, "d:1")
+    assert find("pretrain")(TaskContext(tokenizer=words, max_length=9)).encode(blank) == []
+    assert blank.fate.dropped == "a text without a word"
 
 
 @pytest.mark.parametrize(

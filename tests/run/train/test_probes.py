@@ -97,3 +97,19 @@ def test_pipeline_stages_refuse_what_they_would_leave_out() -> None:
     model = model_from(MIXTRAL | {"output_router_logits": True})
     with pytest.raises(JoyError, match="do not add the router's loss"):
         probes.check_router({}, model, stages=2)
+
+
+def test_a_model_whose_sizes_do_not_fit_is_the_users_mistake() -> None:
+    odd = model_from({**TINY, "vocab_size": 64, "num_attention_heads": 5})
+    with pytest.raises(JoyError, match="the model cannot take one text: RuntimeError"):
+        probes.check_pass(odd, 64)
+
+
+def test_texts_beyond_the_positions_of_a_model_are_told_or_refused() -> None:
+    assert probes.check_positions(model_from(LLAMA), 256) is None
+    said = probes.check_positions(model_from(LLAMA), 512)
+    assert said == "data.max_length is 512, and the model was made for 256 positions"
+    learned = {"model_type": "gpt2", "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 16,
+               "vocab_size": 64}  # fmt: skip
+    with pytest.raises(JoyError, match=r"data\.max_length is 17"):
+        probes.check_positions(model_from(learned), 17)

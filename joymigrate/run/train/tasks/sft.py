@@ -38,7 +38,12 @@ class Sft(NextToken):
 
     def encode_chat(self, talk: chats.Chat, record: records.TrainingRecord) -> Sequence[Sample]:
         """Tokens of a conversation with the ranges of what is learned of it."""
-        return self.sample(*self.chat(talk, record), record)
+        made = self.sample(*self.chat(talk, record), record)
+        roles = {message["role"] for message in talk.messages}
+        if not made and "assistant" not in roles:
+            told = ", ".join(sorted(roles)) or "none"
+            record.fate.dropped = f"no message has the role assistant; the roles are {told}"
+        return made
 
     def sample(
         self, tokens: Sequence[int], spans: Sequence[Span], record: records.TrainingRecord
