@@ -44,6 +44,12 @@ def leave(findings: Iterable[Finding], chip: Chip, root: Path) -> list[Finding]:
     return found
 
 
+def runs_unchanged(package: str, chip: Chip) -> bool:
+    """Whether programs that use a package need nothing beside it: it finds the chip by itself."""
+    rows = chip.data("native.yaml") or ()
+    return any(row["package"] == package and row.get("unchanged") for row in rows)
+
+
 def inside(finding: Finding, folder: str) -> bool:
     """Whether a finding with edits lies below a folder."""
     return finding.path.startswith(f"{folder}/") and bool(finding.edits)

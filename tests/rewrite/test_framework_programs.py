@@ -35,6 +35,16 @@ def test_files_of_torch_and_one_s_own_package_are_left_out(tmp_path: Path) -> No
     assert not [o for o in look(tmp_path).findings if o.rule == "JM240"]
 
 
+def test_a_package_that_finds_the_chip_by_itself_needs_nothing_and_its_parts_may(
+    tmp_path: Path,
+) -> None:
+    text = (
+        "import deepspeed\nfrom deepspeed import zero\nimport deepspeed.inference.v2\nimport mii\n"
+    )
+    (tmp_path / "a.py").write_text(text)
+    assert [(one.rule, one.line) for one in look(tmp_path).findings] == [("JM204", 3), ("JM204", 4)]
+
+
 def test_the_names_of_a_distributed_job_are_found(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(
         "import tensorflow as tf\n"

@@ -23,6 +23,7 @@ from typing import Any
 from joymigrate.chips import NameAdvice
 from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
+from joymigrate.rewrite import native
 from joymigrate.rewrite.arrays import is_array
 from joymigrate.rewrite.context import Context, once_per_rules
 from joymigrate.rewrite.device_places import annotation
@@ -212,9 +213,12 @@ def imports(module: Module, table: Patterns) -> Iterator[Finding]:
                 yield module.find("JM220", where, tier=Tier.REPORT)
                 continue
             rule = lookup(name, {}, table.imports)
-            note = import_note(module, name)
+            advice = module.context.chip.import_advice(name)
+            note = use(advice) if advice else None
             if rule is None and note is None:
                 continue
+            if advice and native.runs_unchanged(advice.name, module.context.chip):
+                continue  # of its parts those have rows of their own that do need something
             rule = rule or table.names.get(name) or "JM204"
             yield module.find(rule, where, tier=Tier.REPORT, reason=note)
 

@@ -21,6 +21,7 @@ from joymigrate.chips import PackageAdvice
 from joymigrate.language import Text
 from joymigrate.model import Tier
 from joymigrate.rewrite.context import Context
+from joymigrate.rewrite.native import runs_unchanged
 
 RULE = "JM191"
 FRAMEWORK = "torch"
@@ -102,7 +103,8 @@ def change_of(
     name: str, advice: PackageAdvice, context: Context, match: re.Match[str]
 ) -> RequirementChange | None:
     """The chip's own statement about a distribution."""
-    if advice.to and normalise_name(advice.to) == name and not list_tied(context).fullmatch(name):
+    free = runs_unchanged(name, context.chip) or not list_tied(context).fullmatch(name)
+    if advice.to and normalise_name(advice.to) == name and free:
         return version_conflict(name, advice, match["versions"])
     simple = advice.to and re.fullmatch(r"[A-Za-z0-9][\w.-]*", advice.to)
     if advice.releases:

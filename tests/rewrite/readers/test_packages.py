@@ -38,6 +38,8 @@ def test_an_unknown_version_says_which_ones_are_known() -> None:
         ("decord==0.6.0", "no wheel for aarch64"),
         ("grouped_gemm", "npu_grouped_matmul"),
         ("unsloth", "not ported"),
+        ("deepspeed==0.9.0", "use deepspeed >=0.12.6"),
+        ("deepspeed-mii", "for CUDA only"),
         ("flash-linear-attention==0.2.1", "use flash-linear-attention >=0.5.1"),
     ],
 )
@@ -71,7 +73,9 @@ def test_a_generated_file_is_one_finding() -> None:
     assert "nvidia-cublas-cu12, nvidia-nccl-cu12, torch" in (finding.reason or "")
 
 
-@pytest.mark.parametrize("name", ["numpy", "torchmetrics", "pytorch-lightning", "transformers"])
+@pytest.mark.parametrize(
+    "name", ["numpy", "torchmetrics", "pytorch-lightning", "transformers", "deepspeed>=0.15"]
+)
 def test_packages_that_run_anywhere_may_stay(name: str) -> None:
     assert package_advice(f"{name}>=1", context_of()) is None
 
