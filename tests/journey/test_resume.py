@@ -158,9 +158,12 @@ def test_an_edit_of_the_rewritten_side_keeps_the_recorded_original(
     request_: JourneyRequest, ran: list[str]
 ) -> None:
     script, ledger = request_.project / "train.py", Ledger.of(request_.project)
+    labels = request_.project / "data" / "labels.json"  # a copy of the project links its folder
+    labels.parent.mkdir()
+    labels.write_text("{}")
     folder = run_journey(request_, Gates()).folder
     baseline.sources(request_, folder)
-    baseline.note_files(folder / baseline.FILES, request_.project)
+    baseline.note_files(folder / baseline.FILES, request_.project, request_.project)
     change = Change("train.py", script.read_bytes(), PROGRAM.replace("cuda", "npu").encode())
     ledger.apply([change], Step(kind="rewrite", chip="ascend"), {})
     run_journey(request_, Gates())
@@ -168,6 +171,12 @@ def test_an_edit_of_the_rewritten_side_keeps_the_recorded_original(
     script.write_text(script.read_text().replace("0.1", "0.2"))
     run_journey(request_, Gates())
     assert ran == [name for name in NAMES if name != "baseline"]
+    copy, _ = baseline.sources(request_, folder)
+    baseline.note_files(folder / baseline.FILES, copy, request_.project)
+    ran.clear()
+    labels.write_text("[]")  # both sides read it
+    run_journey(request_, Gates())
+    assert ran == list(NAMES)
     ran.clear()
     script.write_text(script.read_text().replace("0.2", "0.3"))
     (request_.project / "extra.py").write_text("x = 1\n")  # the original may import it

@@ -68,7 +68,7 @@ def run(at: StepContext) -> StepOutcome:
         return check_recording(at, at.request.baseline)
     folder, of = sources(at.request, at.folder)
     stand_ins = stood_in(at)
-    note_files(at.path(FILES), folder)
+    note_files(at.path(FILES), folder, at.request.project)
     done = record_original(at, folder, stand_ins)
     if stand_ins and not program_ended_well(done) and not lacks(at, done, folder):
         plain = record_original(at, folder, stand_ins=False, log=PLAIN)
@@ -258,10 +258,19 @@ def check_recording(at: StepContext, bundle: Path) -> StepOutcome:
     )
 
 
-def note_files(note: Path, folder: Path) -> None:
+def list_original(folder: Path, project: Path) -> dict[str, str]:
+    """What the original in `folder` consists of, with hashes: folders of data in a copy are links
+    into the project, and both sides read them."""
+    found, linked = snapshot(folder), snapshot(project)
+    return found | {
+        p: hashed for p, hashed in linked.items() if (folder / p).is_file() and p not in found
+    }
+
+
+def note_files(note: Path, folder: Path, project: Path) -> None:
     """Write what the original in `folder` consists of: its recording holds as long as that does."""
     note.parent.mkdir(parents=True, exist_ok=True)
-    note.write_text(json.dumps(snapshot(folder)), encoding="utf-8")
+    note.write_text(json.dumps(list_original(folder, project)), encoding="utf-8")
 
 
 def find_original_changes(
@@ -276,7 +285,7 @@ def find_original_changes(
     if request.baseline is not None:
         return None
     folder, _ = sources(request, home)
-    return find_changes(noted, snapshot(folder), outputs)
+    return find_changes(noted, list_original(folder, request.project), outputs)
 
 
 def sources(request: JourneyRequest, home: Path) -> tuple[Path, str]:
