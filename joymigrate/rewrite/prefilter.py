@@ -21,7 +21,7 @@ from joymigrate.rewrite.vocabulary import Vocabulary
 NAMES = ("torch.load",)
 BYTES = ("uint8", "ByteTensor")
 FUSED = ("rsqrt(", "silu(", "rotate_half", "softmax(")
-SIGNS = ("mask]", "[~", "install_requires", "extras_require", '["docker"', "['docker'")
+SIGNS = ("mask]", "[~", "install_requires", "extras_require", '"docker"', "'docker'")
 LOOKUPS = ("getattr(torch", "hasattr(torch", "setattr(torch")
 # A device given as a number, and a comparison inside of an index. Each begins with a literal.
 NUMBERS = tuple(

@@ -100,7 +100,8 @@ def find(module: Module) -> Iterator[Finding]:
             yield from names(module, table, top, dotted)
     for call in module.names.nodes[ast.Call]:
         yield from match_call(module, table, call)
-    for words in module.names.nodes[ast.List] if "docker" in module.source.text else ():
+    lists = (ast.List, ast.Tuple) if "docker" in module.source.text else ()
+    for words in (node for kind in lists for node in module.names.nodes[kind]):
         yield from containers(module, words)
     for node in module.names.nodes[ast.Attribute] if table.attributes else ():
         if node.attr in table.attributes:
@@ -296,15 +297,15 @@ def commands(module: Module, table: Patterns, call: ast.Call) -> Iterator[Findin
             return
 
 
-def containers(module: Module, words: ast.List) -> Iterator[Finding]:
+def containers(module: Module, words: ast.List | ast.Tuple) -> Iterator[Finding]:
     """Cards that a container gets: `["docker", "run", "--gpus", "all"]`."""
-    texts = [getattr(each, "value", None) for each in words.elts]
+    texts = [str(getattr(each, "value", "")) for each in words.elts]
     option = str(module.context.origin.launch.get("docker") or "").partition(" ")[0]
-    if option and "docker" in texts[:2] and option in texts:
-        to = module.context.chip.launch.get("docker") or "unknown"
-        reason = Text("on the other platform: {to}", to=to)
-        where = words.elts[texts.index(option)]
-        yield module.find("JM190", where, tier=Tier.REPORT, reason=reason)
+    for word, text in zip(words.elts, texts, strict=True) if "docker" in texts[:2] else ():
+        if option and text.partition("=")[0] == option:
+            to = module.context.chip.launch.get("docker") or "unknown"
+            reason = Text("on the other platform: {to}", to=to)
+            yield module.find("JM190", word, tier=Tier.REPORT, reason=reason)
 
 
 def tool(module: Module, node: ast.expr, advice: NameAdvice) -> Finding:
