@@ -49,7 +49,7 @@ def variable(
         yield module.find(rule, node, tier=Tier.REPORT, reason=reason or "the name stays as it is")
         return
     guard = module.guarded(node) or set_beside(module, advice.to)
-    guard = guard or for_another_reader(module, advice.to)
+    guard = guard or for_another_reader(module, node, advice.to)
     if guard is not None:
         yield module.find(rule, node, tier=Tier.REPORT, reason=guard)
         return
@@ -73,18 +73,20 @@ def set_beside(module: Module, to: str) -> str | None:
     return None
 
 
-def for_another_reader(module: Module, to: str) -> str | None:
+def for_another_reader(module: Module, node: ast.Constant, to: str) -> str | None:
     """A reason when the module is for another framework, or a tool of the origin's, and not torch.
 
     `os.environ["CUDA_VISIBLE_DEVICES"] = "-1"` keeps TensorFlow off the device; on the target it
     has none to be kept off, and torch in the same process would lose it. What a parser of
-    `nvidia-smi` asks of it are the numbers in that tool's table.
+    `nvidia-smi` asks of it are the numbers in that tool's table; what it sets is for others.
     """
     text = module.source.text
     named = re.search(r"^[ \t]*(?:import|from)[ \t]+(tensorflow|jax|paddle)\b", text, re.M)
     if re.search(r"\bimport torch\b|\bfrom torch\b" if named is None else r"\btorch\b", text):
         return None
-    tools = migration_map(module.context).tools if named is None else ()
+    uses = [each for each in module.names.nodes[ast.Constant] if each.value == node.value]
+    asked = named is None and all(map(is_read, uses))
+    tools = migration_map(module.context).tools if asked else ()
     runs = next((name for name in tools if re.search(rf"[\"']{re.escape(name)}\b", text)), None)
     name = named[1] if named is not None else runs
     return (
@@ -92,6 +94,14 @@ def for_another_reader(module: Module, to: str) -> str | None:
         if name
         else None
     )
+
+
+def is_read(node: ast.Constant) -> bool:
+    """Whether a variable is read by its name: `environ["NAME"]`, `environ.get("NAME")`."""
+    place = getattr(node, "parent", None)
+    if isinstance(place, ast.Call):
+        return getattr(place.func, "attr", "") in ("get", "getenv")
+    return isinstance(place, ast.Subscript) and isinstance(place.ctx, ast.Load)
 
 
 def agnostic(
