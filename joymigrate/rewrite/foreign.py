@@ -11,11 +11,13 @@ from joymigrate.chips import all_chips
 from joymigrate.language import Text
 from joymigrate.rewrite.guards import negative
 from joymigrate.rewrite.module import Module
+from joymigrate.rewrite.own_kernels import base_of_library
 
 # Back ends that are no chip of ours but that programs have branches for.
 OTHERS = ("xpu", "hpu", "mps", "xla", "hip", "tpu", "cpu")
 PATCHED = "a name of torch is replaced here; decide what that means on the target"
 FOREIGN = "in a branch for {backend}"
+SERVES = "it serves {name}, which is made for the origin"
 RESERVED = "{place} serves one device alone, as others beside it serve other back ends"
 
 
@@ -23,6 +25,10 @@ def parts(module: Module) -> Iterator[tuple[ast.AST, str]]:
     """Code that stays as it is, with the reason: statements, names, or the whole module."""
     yield from patches(module)
     yield from branches(module)
+    for owner in module.names.nodes[ast.ClassDef]:
+        base = base_of_library(module, owner)
+        if base is not None:
+            yield owner, Text(SERVES, name=base)
 
 
 def patches(module: Module) -> Iterator[tuple[ast.AST, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 
+from joymigrate.rewrite.guards import ends_block
 from joymigrate.rewrite.module_index import ModuleIndex
 from joymigrate.rewrite.own_extensions import parse_text
 
@@ -25,12 +26,12 @@ class Trees:
     def imports(self, path: str) -> Iterator[str]:
         """Dotted names that a file imports at its top level, without a condition.
 
-        An import in a `try` whose every handler raises is needed as any other.
+        An import in a `try` whose every handler raises or exits is needed as any other.
         """
         tree = self.of(path)
         for node in tree.body if tree is not None else ():
             needed = isinstance(node, ast.Try) and all(
-                isinstance(each.body[-1], ast.Raise) for each in node.handlers
+                ends_block(each.body[-1]) for each in node.handlers
             )
             yield from self.named(path, node.body if needed else [node])  # type: ignore[attr-defined]
 

@@ -85,10 +85,6 @@ def device_method(module: Module, node: ast.Attribute, to: str) -> Iterator[Find
     whole = module.span(call)
     span = (token[0] - 1, whole[1])
     reason = module.guarded(node)
-    owner = module.names.enclosing(node, (ast.ClassDef,))
-    home = own_kernels.base_of_library(module, owner)
-    if reason is None and home is not None:
-        reason = Text("it serves {name}, which is made for the origin", name=home)
     if reason is not None:
         yield module.find("JM110", span, tier=Tier.REPORT, reason=reason)
         return
