@@ -6,11 +6,11 @@ import gzip
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from joymigrate.errors import JoyError
 from joymigrate.profile.recorder.settings import ENVIRONMENT, HOOK, RecorderSettings, stem
@@ -120,10 +120,31 @@ def read_written(out: Path) -> list[RecordFile]:
     return [summary(path) for path in written_paths(out)]
 
 
+def open_text(path: Path) -> IO[str]:
+    """The lines of one recording."""
+    return (
+        gzip.open(path, "rt", encoding="utf-8")
+        if path.suffix == ".gz"
+        else path.open(encoding="utf-8")
+    )
+
+
+def reads_back(path: Path) -> bool:
+    """Whether the recorded program copies a tensor from a card to the host."""
+    with open_text(path) as file:
+        rows = [json.loads(line) for line in file if line.startswith('{"kind":"op"')]
+    moves = ((devices_of(row["args"]), devices_of(row["outputs"])) for row in rows)
+    return any(made == {"cpu"} and given - made for given, made in moves)
+
+
+def devices_of(values: Sequence[Any]) -> set[str]:
+    """Where the tensors among some values lie."""
+    return {one["device"] for one in values if isinstance(one, dict) and "device" in one}
+
+
 def summary(path: Path) -> RecordFile:
     """Sizes of one recording."""
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8") as file:
+    with open_text(path) as file:
         header: dict[str, Any] = json.loads(next(file))
         operators = calls = 0
         for line in file:

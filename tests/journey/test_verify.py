@@ -138,16 +138,17 @@ def test_a_chip_without_work_is_said_unless_the_original_used_no_card(
 
 
 @pytest.mark.parametrize(
-    ("printed", "verdict", "told"),
+    ("printed", "verdict", "reads_back", "told"),
     [
-        ("L=64 took 90.2 ms", "pass", True),  # a time is measured, and is another one everywhere
-        ("L=64 took 12.5 ms\nmean 0.25", "pass", True),
-        ("L=64 took 12.5 ms\nmean 0.75", "pass", False),
-        ("L=64 took 90.2 ms", "inconclusive", False),
+        ("L=64 took 90.2 ms", "pass", False, True),  # a time is another one everywhere
+        ("L=64 took 90.2 ms", "pass", True, False),  # what it read back was seen by nobody
+        ("L=64 took 12.5 ms\nmean 0.25", "pass", True, True),
+        ("L=64 took 12.5 ms\nmean 0.75", "pass", False, False),
+        ("L=64 took 90.2 ms", "inconclusive", False, False),
     ],
 )
 def test_operators_stand_for_losses_where_all_that_is_printed_agrees(
-    tmp_path: Path, printed: str, verdict: str, told: bool
+    tmp_path: Path, printed: str, verdict: str, reads_back: bool, told: bool
 ) -> None:
     runs = []
     for name, text in (("here", "L=64 took 12.5 ms\nmean 0.25"), ("chip", printed)):
@@ -155,7 +156,8 @@ def test_operators_stand_for_losses_where_all_that_is_printed_agrees(
         log.write_text(f"{text}\nbaseline: computed on this CPU\n  ended with exit code 2\n")
         runs.append(CompletedCommand("", 0, log))
     runs[0].log.write_text("\n".join(runs[0].lines()[: len(printed.splitlines())]))
-    judged = StepOutcome("verify", StepStatus.DONE, "", {"baseline": OPERATORS}, verdict=verdict)
+    figures = {"baseline": OPERATORS, "reads_back": reads_back}
+    judged = StepOutcome("verify", StepStatus.DONE, "", figures, verdict=verdict)
     request = JourneyRequest(tmp_path, ("python", "bench.py"), "ascend")
     at = StepContext(request, Gates(), tmp_path, before={"verify": judged})
     assert (tell_compared(at, *runs) is not None) is told

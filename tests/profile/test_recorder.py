@@ -16,6 +16,7 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.profile import capture
+from joymigrate.profile.record import reads_back
 from joymigrate.profile.recorder.settings import RecorderSettings, stem, trace_files
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -420,3 +421,14 @@ def test_an_output_without_its_folder_is_an_error(tmp_path: Path) -> None:
     settings = RecorderSettings(tmp_path, tmp_path / "nowhere" / "t.jsonl")
     with pytest.raises(JoyError, match="folder does not exist"), open_recording(settings):
         pass
+
+
+@pytest.mark.parametrize(
+    ("given", "made", "back"),
+    [("npu:0", "cpu", True), ("npu:0", "npu:0", False), ("cpu", "cpu", False)],
+)
+def test_a_copy_to_the_host_is_seen(given: str, made: str, back: bool, tmp_path: Path) -> None:
+    row = {"kind": "op", "args": [{"device": given}, 2], "outputs": [{"device": made}]}
+    path = tmp_path / "trace.jsonl.gz"
+    path.write_bytes(gzip.compress(json.dumps(row, separators=(",", ":")).encode()))
+    assert reads_back(path) is back

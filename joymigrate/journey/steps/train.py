@@ -112,15 +112,17 @@ def compare_runs(at: StepContext) -> StepOutcome:
 
 def tell_compared(at: StepContext, base: CompletedCommand, chip: CompletedCommand) -> Text | None:
     """What `verify` compared in place of losses: every loss and update of the recorded steps; or
-    the operators of a program whose other numbers, but times and sizes, are printed equally."""
+    the operators of a program whose other numbers, but times and sizes, are printed equally. Where
+    it takes results to the host, some of them has to be among these numbers."""
     found = at.before.get("verify")
     if found is None or found.verdict != "pass":
         return None
     if found.figures["baseline"] == verify.OPERATORS:
         text = "no loss is printed; verify compared the operators, and other printed numbers agree"
-        there = list_printed(chip)
-        same = all(there.get(key) == numbers for key, numbers in list_printed(base).items())
-        return Text(text) if same else None
+        here, there = list_printed(base), list_printed(chip)
+        shown = any(not one.is_integer() for numbers in here.values() for one in numbers)
+        same = all(there.get(key) == numbers for key, numbers in here.items())
+        return Text(text) if same and (shown or not found.figures["reads_back"]) else None
     covered = found.figures.get("covered", {})
     parts = [covered.get(name, {}) for name in ("loss", "update")]
     if not covered or any(one.get("compared") != one.get("of") for one in parts):

@@ -13,6 +13,7 @@ from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus
 from joymigrate.journey.steps import baseline, coverage, rehearse
 from joymigrate.journey.tree import SKIPPED
 from joymigrate.language import Text
+from joymigrate.profile.record import reads_back
 from joymigrate.verify.cause import REDUCED
 from joymigrate.verify.identity import CLASS
 from joymigrate.verify.scope import least_share
@@ -186,6 +187,7 @@ def judge_operators(at: StepContext) -> StepOutcome:
             "verdict": found["verdict"],
             "baseline": OPERATORS,
             "operators": counts,
+            "reads_back": reads_back(at.path(coverage.TRACE)),
             "first_divergence": found["first_divergence"],
             "uncovered": [{"what": "values", "count": 1, "reason": why}],
             "verified_pct": 0.0,
