@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -659,6 +660,44 @@ def event(name: str, ts: float, dur: float, cat: str = "cpu_op", **args: Any) ->
     track = 7 if cat in ("kernel", "gpu_memcpy") else 1
     return {"ph": "X", "cat": cat, "name": name, "pid": track, "tid": track, "ts": ts, "dur": dur,
             "args": args}  # fmt: skip
+
+
+def copies_of_nsys(path: Path) -> None:
+    """An export of Nsight Systems: a kernel, and a copy whose way is a number."""
+    columns = "start, end, correlationId, globalPid"
+    base = sqlite3.connect(path)
+    base.executescript(f"""
+        CREATE TABLE StringIds (id, value);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({columns}, demangledName);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY ({columns}, copyKind);
+        INSERT INTO StringIds VALUES (1, 'gemm');
+        INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (0, 9000, 1, 0, 1);
+        INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (9000, 15000, 2, 0, 2);
+    """)
+    base.commit()
+    base.close()
+
+
+MEMORY = (
+    "Time (%),Total Time (ns),Count,Avg (ns),Operation\n"
+    "90.0,9000,3,3000,[CUDA memcpy Host-to-Device]\n10.0,1000,3,300,[CUDA memset]\n"
+)
+MOVED = (
+    "Kind,Direction,Correlation_Id,Start_Timestamp,End_Timestamp\n"
+    "MEMORY_COPY,MEMORY_COPY_DEVICE_TO_HOST,1,0,900\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("made", "rule"),
+    [(copies_of_nsys, "D2H"), (MEMORY, "H2D"), (MOVED, "D2H"),
+     (MOVED.replace("TO_HOST", "TO_DEVICE"), "")],
+)  # fmt: skip
+def test_copies_in_tables_and_databases_have_a_way(made: Any, rule: str, tmp_path: Path) -> None:
+    path = tmp_path / "own"
+    made(path) if callable(made) else path.write_text(made)
+    found = {one.rule.id for one in advise_all([path], CHIP)} & {"D2H", "H2D"}
+    assert found == ({rule} if rule else set())
 
 
 def foreign(change: int, optimiser: str, copy_us: float) -> list[dict[str, Any]]:

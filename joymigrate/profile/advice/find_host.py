@@ -19,8 +19,8 @@ from joymigrate.profile.table import EMPTY
 
 # Device work that moves, as profilers of several vendors name it.
 WAYS = {
-    "down": re.compile(r"DtoH|D2H|Device ?-?to-?Host", re.IGNORECASE),
-    "up": re.compile(r"HtoD|H2D|Host ?-?to-?Device", re.IGNORECASE),
+    "down": re.compile(r"DtoH|D2H|Device[ _-]*to[ _-]*Host", re.IGNORECASE),
+    "up": re.compile(r"HtoD|H2D|Host[ _-]*to[ _-]*Device", re.IGNORECASE),
 }
 
 

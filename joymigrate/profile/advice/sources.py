@@ -58,7 +58,7 @@ def subjects(
     for trace in readers.read_all([path]):
         support = ChipSupport(oplist, overloads=trace.overloads)
         made = from_trace(trace, oplist.resolver.table)
-        if not made.operators:
+        if not made.operators and not made.copies:
             raise JoyError(
                 "no operators in this recording: there is nothing to advise on",
                 where=str(trace.path),

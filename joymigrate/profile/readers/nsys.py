@@ -27,6 +27,9 @@ RANGES = "NVTX_EVENTS"
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 COPIES = ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
+# CUPTI's CUpti_ActivityMemcpyKind (cupti_activity.h), in the words of torch's own traces.
+WAYS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD",
+        9: "HtoH", 10: "PtoP"}  # fmt: skip
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 PROCESS = 24  # bits of the thread in a global thread id; a global process id has zeros there
 FREE = 60  # eventType of ranges that begin and end anywhere: they do not nest
@@ -141,13 +144,15 @@ class NsysReader:
     def work(self) -> None:
         """Kernels, copies, and graphs that were recorded whole."""
         launches = self.binder.launches
-        columns = ("start", "end", "correlationId", "globalPid", "demangledName", "graphNodeId")
+        columns = ("start", "end", "correlationId", "globalPid", "demangledName", "graphNodeId",
+                   "copyKind")  # fmt: skip
         for table, kind in ((KERNELS, ""), *((one, "copy") for one in COPIES)):
-            for start, end, correlation, process, text, node in self.rows(table, *columns):
+            for start, end, correlation, process, text, node, way in self.rows(table, *columns):
                 number = self.number(correlation, process)
                 if node:
                     launches.graphs.add(number)
-                name = self.texts.get(text, "") or table.rpartition("_")[2].lower()
+                moved = f"Memcpy {WAYS[way]}" if way in WAYS else ""
+                name = self.texts.get(text, "") or moved or table.rpartition("_")[2].lower()
                 self.add(name, kind, start, end, number)
         seen = set(self.binder.work.correlation)
         whole = ("start", "end", "correlationId", "globalPid", "graphId")

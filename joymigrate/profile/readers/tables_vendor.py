@@ -7,18 +7,22 @@ kernel_details, op_summary, op_statistic: CANN 8.0 and 8.5 "Profiling", op_summa
 Start Time(us), Task Duration(us)), op_statistic (OP Type, Core Type, Count, Total Time(us));
 nsys stats: Nsight Systems "Analysis Guide", cuda_gpu_kern_sum: "All time values default to
 nanoseconds", "Total Time : Total time used by all executions of this kernel", "Instances :
-Number of calls to this kernel"; its CSV has Time (%), Total Time (ns), Instances, …, Name;
-rocprofv3: ROCprofiler-SDK "Kernel naming and filtering", kernel_trace.csv.
+Number of calls to this kernel"; its CSV has Time (%), Total Time (ns), Instances, …, Name; that of
+cuda_gpu_mem_time_sum has Count and Operation ("[CUDA memcpy Device-to-Host]") in their place;
+rocprofv3: ROCprofiler-SDK "Using rocprofv3", kernel_trace.csv, and memory_copy_trace.csv, whose
+Direction is MEMORY_COPY_DEVICE_TO_HOST or the like.
 """
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from math import isfinite
 from pathlib import Path
 
 from joymigrate.errors import JoyError
+from joymigrate.profile.attribute import COPY
 from joymigrate.profile.readers.binder import Binder
 from joymigrate.profile.table import EMPTY, CallSignature, OpTable, Trace
 
@@ -35,8 +39,9 @@ CORE = ("Accelerator Core", "Core Type", "Task Type")
 DURATION = ("Duration(us)", "Task Duration(us)")
 TOTAL = ("Total Time(us)",)
 START = ("Start Time(us)", "Task Start Time(us)")
-NAME, SUM, TIMES = ("Name",), ("Total Time (ns)",), ("Instances",)
-TRACED, BEGIN, END = ("Kernel_Name",), ("Start_Timestamp",), ("End_Timestamp",)
+NAME, SUM, TIMES = ("Name", "Operation"), ("Total Time (ns)",), ("Instances", "Count")
+MOVED = re.compile(r"memcpy|memset|memory_copy", re.IGNORECASE)  # work that is no kernel
+TRACED, BEGIN, END = ("Kernel_Name", "Direction"), ("Start_Timestamp",), ("End_Timestamp",)
 
 
 def read_details(path: Path) -> Trace:
@@ -86,7 +91,8 @@ class LooseTable:
         if not name or ns is None or ns < 0 or calls is None:
             self.bad += 1
             return
-        self.binder.work.add(name, "", ts, ns / 1e3, calls=int(calls))
+        kind = COPY if MOVED.search(name) else ""
+        self.binder.work.add(name, kind, ts, ns / 1e3, calls=int(calls))
 
     def trace(self) -> Trace:
         """The rows as a trace."""
