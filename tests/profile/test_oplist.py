@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 from joymigrate.chips import all_chips, rules_root
 from joymigrate.chips.names import inside, span_of
 from joymigrate.errors import JoyError
+from joymigrate.evidence import GRADES
 from joymigrate.profile.oplist import SupportStatus, from_wheel, of
 from joymigrate.profile.oplist import entries as lists
 from joymigrate.profile.oplist.aten import find_torchgen, parse, read_table, shipped_path
 from joymigrate.profile.oplist.compare import diff, validate
 from joymigrate.profile.oplist.dispatcher import kind
 from joymigrate.profile.oplist.lists import chip_of
+from joymigrate.profile.oplist.reports import read_reports
 
 LIST = "torch_npu/csrc/aten/npu_native_functions_by_codegen.yaml"
 
@@ -373,3 +375,20 @@ def test_the_table_that_comes_along_says_the_same_as_torch_s_own() -> None:
 def test_without_torch_the_table_that_comes_along_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert find_torchgen() == shipped_path()
+
+
+def test_public_reports_agree_with_the_list_or_say_why_not() -> None:
+    compared = 0
+    for chip in ("ascend", "cambricon", "musa"):
+        known = of(chip).entries
+        assert known.reports is not None
+        for row in read_reports(known.reports):
+            if row.version and row.version not in known.releases:
+                continue  # older than the list
+            op = row.op if "::" in row.op else f"aten::{row.op}"
+            found = of(chip, row.version or None).status(op)
+            assert (found.status.value == row.said) is not bool(row.differs), row
+            assert (row.source in found.note) is bool(row.differs), row
+            assert row.grade in GRADES
+            compared += 1
+    assert compared >= 30

@@ -83,6 +83,7 @@ class Entries:
     model: str = ""  # of the answers
     package: Package | None = None
     aliases: Path | None = None
+    reports: Path | None = None
     environment: Mapping[str, str] | None = None
 
     def pick(self, version: str | None) -> str:
@@ -174,6 +175,7 @@ def read_document(path: Path) -> Entries:
         model=file.model,
         package=file.package,
         aliases=beside(path, file.aliases) if file.aliases else None,
+        reports=beside(path, file.reports) if file.reports else None,
         environment=file.meta.env,
     )
 

@@ -78,6 +78,7 @@ class OperatorsFile:
     answers: str | None = setting(None, "a CSV of what the chip's host code answered, per model")
     model: str = setting("", "the model whose answers count for the list", words=True)
     aliases: str | None = setting(None, "other names of operators")
+    reports: str | None = setting(None, "what users of the chip reported, beside the list")
     package: Package | None = setting(None, "where the installed package keeps its list")
 
     def __post_init__(self) -> None:

@@ -17,6 +17,7 @@ from joymigrate.profile.oplist import entries as lists
 from joymigrate.profile.oplist import package
 from joymigrate.profile.oplist.aten import AtenTable, read_table
 from joymigrate.profile.oplist.entries import Entries, ListRelease, OplistEntry
+from joymigrate.profile.oplist.reports import differing
 from joymigrate.profile.oplist.resolve import DocumentedKernels, Resolver
 from joymigrate.profile.support import Support, SupportStatus, split_name
 
@@ -82,6 +83,9 @@ class OpList:
             found = self.best(bare, self.overloads(bare))
         else:
             found = self.exact(bare, overload)
+        name = bare.removeprefix("aten::") + (f".{overload}" if overload else "")
+        if said := differing(self.entries.reports, name, self.version):
+            found = replace(found, note=Text.join("; ", (found.note, said)))
         return self.with_dtype(found, dtype) if dtype else found
 
     def exact(self, bare: str, overload: str) -> Support:
