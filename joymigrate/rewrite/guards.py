@@ -160,7 +160,7 @@ def asks_for(part: ast.AST) -> bool:
 def denies(node: ast.AST) -> bool:
     """Whether a node turns a meaning round; `not args.no_cuda` does it twice.
 
-    Fewer cards than a number do: `torch.cuda.device_count() < 2`.
+    Fewer cards than a number do: `torch.cuda.device_count() < 2`, `0 == torch.cuda.device_count()`.
     """
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         at = node.operand
@@ -170,8 +170,13 @@ def denies(node: ast.AST) -> bool:
         return not (isinstance(name, str) and TWICE.search(name.lower()))
     if not isinstance(node, ast.Compare):
         return False
-    counts = getattr(getattr(node.left, "func", None), "attr", "") == "device_count"
-    turning = (ast.NotEq, ast.NotIn, *((ast.Lt, ast.LtE) if counts else ()))
+    sides = (node.left, *node.comparators)
+    counted = [getattr(getattr(each, "func", None), "attr", "") == "device_count" for each in sides]
+    turning: tuple[type[ast.cmpop], ...] = (ast.NotEq, ast.NotIn)
+    if any(counted):
+        none = any(getattr(each, "value", None) == 0 for each in sides)
+        fewer = (ast.Lt, ast.LtE) if counted[0] else (ast.Gt, ast.GtE)
+        turning = (*fewer, ast.Eq if none else ast.NotEq)
     return any(isinstance(each, turning) for each in node.ops)
 
 

@@ -94,10 +94,13 @@ class StatementReader(Expressions):
 
     # -- statements ----------------------------------------------------------------------------
 
-    def block(self, body: list[ast.stmt]) -> None:
-        """Statements one after the other; an early exit guards what follows it."""
-        opened = 0
-        end = self.span(body[-1])[1] if body else 0
+    def block(self, body: list[ast.stmt], end: int = 0) -> Any:
+        """Statements one after the other; an early exit guards what follows it, up to `end`.
+
+        Gives the last guard that goes beyond the block.
+        """
+        opened, guard, beyond = 0, None, end > 0
+        end = end or (self.span(body[-1])[1] if body else 0)
         for node in body:
             before, chain = self.statement, self.chain
             self.statement = node.lineno
@@ -108,6 +111,7 @@ class StatementReader(Expressions):
             self.statement, self.chain = before, chain
         if opened:
             del self.guards[len(self.guards) - opened :]
+        return guard if beyond else None
 
     def one(self, node: ast.stmt, end: int) -> Any:
         """One statement; the guard that it puts before what follows up to `end`, if any."""
@@ -178,10 +182,10 @@ class StatementReader(Expressions):
         self.guards[-1] = (guard, negated)
         one = len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If)
         self.chain = chain if one else 0
-        self.block(node.orelse)
+        later = self.block(node.orelse, end if one and ends_block(node.body[-1]) else 0)
         self.chain = chain
         self.guards.pop()
-        return guard if after else None
+        return guard if after else later
 
     def tried(self, node: Any) -> None:
         """`try` and all of its parts."""
