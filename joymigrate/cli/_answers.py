@@ -18,7 +18,7 @@ import typer
 from joymigrate.cli._common_options import OUTPUT
 from joymigrate.cli._output import emit, fit, one_of
 from joymigrate.errors import Exit
-from joymigrate.language import Language, speaking, with_texts
+from joymigrate.language import Language, speaking
 
 if TYPE_CHECKING:
     from joymigrate.report.blocks import BlockDocument
@@ -55,7 +55,7 @@ class Answer:
         if form in self.own:
             return self.own[form]()
         if form == "json":
-            return json_.dumps(with_texts(self.document))
+            return json_.dumps(self.document)
         if not isinstance(self.text, str):
             return renderers.render(self.text(), form)
         if form == "text":

@@ -7,7 +7,7 @@ from typing import Any
 
 from joymigrate.chips import Chip
 from joymigrate.evidence import count_grades, grade_line
-from joymigrate.language import mark, tell
+from joymigrate.language import mark, tell, with_texts
 from joymigrate.profile.advice import Advice, Hit
 from joymigrate.report.blocks import (
     Badge,
@@ -39,7 +39,7 @@ STRUCTURAL = (
 def document(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> dict[str, Any]:
     """`joymigrate.advice/1`."""
     levels = {level: sum(a.rule.level == level for a in advice) for level in TONES}
-    return {
+    made = {
         "schema": SCHEMA,
         "to": chip.name,
         "traces": list(traces),
@@ -50,6 +50,7 @@ def document(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> dic
             "grades": count_grades(one.grade for one in advice),
         },
     }
+    return with_texts(made)
 
 
 def entry(one: Advice) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from joymigrate.language import with_texts
 from joymigrate.profile.attribute import REASONS
 from joymigrate.profile.coverage import LOOSE, Coverage, CoveredOperator
 from joymigrate.profile.support import SupportStatus
@@ -14,7 +15,7 @@ SCHEMA = "joymigrate.coverage/1"
 
 def document(coverage: Coverage) -> dict[str, Any]:
     """Coverage as plain data. Shares go from 0 to 1; times are in microseconds."""
-    return {
+    made = {
         "schema": SCHEMA,
         **fields(coverage, "chip version torch source traces"),
         "ops": [row(op) for op in coverage.ops],
@@ -43,6 +44,7 @@ def document(coverage: Coverage) -> dict[str, Any]:
         "grades": coverage.grades(),
         "notes": list(coverage.notes),
     }
+    return with_texts(made)
 
 
 def row(op: CoveredOperator) -> dict[str, Any]:

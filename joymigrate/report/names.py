@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from joymigrate.evidence import count_grades, grade_line
-from joymigrate.language import Language, bracket
+from joymigrate.language import mark, tell, with_texts
 from joymigrate.lookup import Described, Statement
 from joymigrate.lookup.rewrite_lookup import STYLES
+from joymigrate.report.blocks import Block, BlockDocument, Chapter, Listing, Paragraph
 from joymigrate.report.fields import fields
-from joymigrate.report.renderers.md import escape
 from joymigrate.report.rules import RuleExplanation, sentence
 
 SCHEMA = "joymigrate.names/1"
@@ -46,7 +46,7 @@ def describe_rule(name: str, found: RuleExplanation) -> Described:
 def document(found: Sequence[Described], to: str) -> dict[str, Any]:
     """The names as plain data."""
     told = [one for each in found for one in each.statements]
-    return {
+    made = {
         "schema": SCHEMA,
         "to": to,
         "grades": count_grades(one.grade for one in told),
@@ -61,47 +61,32 @@ def document(found: Sequence[Described], to: str) -> dict[str, Any]:
             for each in found
         ],
     }
+    return with_texts(made)
 
 
-def text(found: Sequence[Described], lang: str = "en") -> str:
-    """The names for a terminal or a pipe: a line for each statement, never wrapped."""
-    return "\n".join(text_lines(found, Language(lang))) + "\n"
-
-
-def text_lines(found: Sequence[Described], say: Language) -> Iterator[str]:
-    """A heading for each kind of thing that a name is, the statements, what they don't tell."""
-    for each in found:
-        yield f"{each.name}{say.traits.marks['colon']}{say(KINDS[each.kind])}"
-        for one in each.statements:
-            yield f"  {line(one, say)}"
+def describe(found: Sequence[Described]) -> BlockDocument:
+    """A chapter for each kind of thing that a name is: the statements, and what they don't tell."""
+    chapters = []
+    for at, each in enumerate(found):
+        blocks: list[Block] = [Listing([line(one) for one in each.statements])]
         if each.kind == "rule":
-            yield f"  {say(MORE, rule=each.statements[0].rule)}"
+            blocks.append(Paragraph(tell(MORE, rule=each.statements[0].rule)))
         if each.covers:
-            yield f"  {say(COVERS, covers=each.covers)}"
-        yield ""
+            blocks.append(Paragraph(tell(COVERS, covers=each.covers)))
+        title = f"{each.name}{mark('colon')}{tell(KINDS[each.kind])}"
+        chapters.append(Chapter(f"name-{at}", title, blocks, menu=each.name))
     grades = count_grades(one.grade for each in found for one in each.statements)
-    yield grade_line(grades, say)
+    return BlockDocument(
+        tell("Names explained"), grade_line(grades), chapters, "joymigrate explain"
+    )
 
 
-def line(one: Statement, say: Language) -> str:
+def line(one: Statement) -> str:
     """One statement: chips, style, what is written, since when, how safely, why; its source."""
-    mark = say.traits.marks
-    styles = mark["list"].join(one.styles) if len(one.styles) < len(STYLES) else ""
-    head = mark["list"].join(one.chips) + (f" [{styles}]" if styles else "")
-    middle = [one.becomes, one.tier, say(one.since) if one.since else None, say(one.text)]
-    body = mark["semicolon"].join(part for part in middle if part)
-    source = mark["colon"].join(part for part in (one.grade, one.source) if part)
+    styles = mark("list").join(one.styles) if len(one.styles) < len(STYLES) else ""
+    head = mark("list").join(one.chips) + (f" [{styles}]" if styles else "")
+    middle = [one.becomes, one.tier, tell(one.since) if one.since else None, tell(one.text)]
+    body = mark("semicolon").join(part for part in middle if part)
+    source = mark("colon").join(part for part in (one.grade, one.source) if part)
     rule = f" [{one.rule}]" if one.rule else ""
-    return f"{head}{mark['colon']}{body}{rule}{bracket(source, say)}"
-
-
-def markdown(found: Sequence[Described], lang: str = "en") -> str:
-    """The names as Markdown: a section for each."""
-    say = Language(lang)
-    lines = []
-    for each in found:
-        lines += [f"## {escape(each.name)}: {say(KINDS[each.kind])}", ""]
-        lines += [f"- {escape(line(one, say))}" for one in each.statements]
-        lines += ["", escape(say(COVERS, covers=each.covers)), ""] if each.covers else [""]
-    grades = count_grades(one.grade for each in found for one in each.statements)
-    return "\n".join([*lines, grade_line(grades, say)]) + "\n"
+    return f"{head}{mark('colon')}{body}{rule}{mark('open')}{source}{mark('close')}"

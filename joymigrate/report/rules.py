@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any
@@ -15,11 +15,20 @@ from typing import Any
 from joymigrate import chips
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.evidence import count_grades, grade_line
-from joymigrate.language import HAN, Language, traits
+from joymigrate.language import HAN, Language, mark, tell
 from joymigrate.model import Case, Rule, Style, Tier
+from joymigrate.report.blocks import (
+    Block,
+    BlockDocument,
+    Chapter,
+    Code,
+    Paragraph,
+    Preformatted,
+    TableBlock,
+)
 from joymigrate.report.fields import fields
 from joymigrate.report.labels import Labels
-from joymigrate.report.renderers.md import draw_in_table, escape, longest_run
+from joymigrate.report.renderers import md
 from joymigrate.rewrite import cases, rules
 from joymigrate.rewrite.context import Context
 
@@ -124,59 +133,50 @@ def similarity(matcher: SequenceMatcher[str], line: str) -> float:
     return matcher.ratio()
 
 
-def text(found: RuleExplanation, lang: str = "en") -> str:
-    """The explanation for a terminal or a pipe."""
-    lines = text_lines(found, Labels(lang))
-    return "\n".join(wide(one) if traits(lang).wide else one for one in lines) + "\n"
+def describe(found: Sequence[RuleExplanation]) -> BlockDocument:
+    """A chapter for each rule."""
+    return BlockDocument(
+        title=tell("Rules for {chip}", chip=found[0].chip.title),
+        subtitle=grade_line(count_grades("documented" for _ in found)),
+        chapters=[Chapter(one.rule.id.lower(), one.rule.id, blocks(one)) for one in found],
+        footer="joymigrate explain",
+    )
 
 
-def wide(line: str) -> str:
-    """A line with full-width marks around Chinese words; code is left as it is."""
-    if line.startswith("    "):
-        return line
-    line = re.sub(rf"({HAN.pattern}) \(([^()]*)\)", r"\1（\2）", line)
-    for narrow, mark in ((":", "："), (";", "；")):
-        line = re.sub(rf"({HAN.pattern}|）){narrow}(?: |$)", rf"\1{mark}", line)
-    return re.sub(rf" \(([^()]*{HAN.pattern}[^()]*)\)$", r"（\1）", line)
-
-
-def text_lines(found: RuleExplanation, say: Labels) -> Iterator[str]:
+def blocks(found: RuleExplanation) -> list[Block]:
     """Title, tier, message, why, what is written where, examples, reference, how to silence."""
-    rule = found.rule
-    yield f"{rule.id} {rule.name}: {rule.title}"
-    yield f"{say('tier')}: {rule.tier.value} ({say('note_' + rule.tier.value)})"
-    yield f"{say('area')}: {say.area(rule.area)}; {say('weight')} {say.duration(rule.weight)}"
-    yield ""
-    yield sentence(rule.message)
+    rule, say, colon = found.rule, Labels(), mark("colon")
+    made: list[Block] = [
+        Paragraph(f"{rule.title} (`{rule.name}`)"),
+        Paragraph(
+            mark("semicolon").join(
+                (
+                    f"{say('tier')}{colon}{rule.tier.value}{mark('open')}"
+                    f"{say('note_' + rule.tier.value)}{mark('close')}",
+                    f"{say('area')}{colon}{say.area(rule.area)}",
+                    f"{say('weight')} {say.duration(rule.weight)}",
+                )
+            )
+        ),
+        Paragraph(capital(sentence(rule.message))),
+    ]
     if rule.why:
-        yield ""
-        yield f"{say('why')}: {sentence(rule.why)}"
+        made.append(Paragraph(f"{say('why')}: {sentence(rule.why)}"))
     if any(one.after for one in found.writings):
-        yield ""
-        yield f"{say('writing')}:"
-        width = max(len(one.chip) for one in found.writings)
-        for one in found.writings:
-            yield f"  {one.chip:<{width}}  {change(one)}"
+        rows = [
+            (one.chip, one.tier.value, Code(f"{one.before}  →  {one.after}") if one.after else "-")
+            for one in found.writings
+        ]
+        made.append(TableBlock((say("chip"), say("tier"), say("writing")), rows))
     if found.examples:
-        yield ""
-        yield f"{say('examples')} ({found.chip.name}):"
+        made.append(Paragraph(f"{say('examples')} ({found.chip.name}):"))
     for case in found.examples:
-        yield ""
         for title, part in parts(case, say):
-            yield f"  {title}"
-            yield from (f"    {line}".rstrip() for line in part.rstrip("\n").splitlines())
-    yield ""
+            made += [Paragraph(f"{title}:"), Preformatted(part, language(case.file))]
     if rule.reference:
-        yield f"{say('reference')}: {rule.reference}"
-    yield grade_line(count_grades(["documented"]), say.tell)
-    yield f"{say('silence')}: # joymigrate: ignore[{rule.id}] {say('reason').lower()}"
-
-
-def change(one: Writing) -> str:
-    """One chip's line of the table."""
-    if one.after is None:
-        return "-"
-    return f"{one.before}  →  {one.after}"
+        made.append(Paragraph(f"{say('reference')}: {rule.reference}"))
+    silence = f"# joymigrate: ignore[{rule.id}] {say('reason').lower()}"
+    return [*made, Paragraph(f"{say('silence')}: `{silence}`")]
 
 
 def parts(case: Case, say: Labels) -> list[tuple[str, str]]:
@@ -218,69 +218,23 @@ def list_of(found: Sequence[RuleExplanation]) -> dict[str, Any]:
     return {"schema": LIST_SCHEMA, "to": to, "rules": [document(one) for one in found]}
 
 
-def list_text(known: Mapping[str, Rule]) -> str:
-    """All rules, one line each."""
-    width = max(len(rule.name) for rule in known.values())
-    lines = [
-        f"{rule.id}  {rule.tier.value:<6}  {rule.name:<{width}}  {rule.title}"
-        for rule in known.values()
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def list_document(known: Mapping[str, Rule], chip: chips.Chip) -> dict[str, Any]:
     """All rules as plain data, the contract `joymigrate.rules/1`."""
     listed = [fields(rule, LISTED) for rule in known.values()]
     return {"schema": LIST_SCHEMA, "to": chip.name, "rules": listed}
 
 
-def list_markdown(known: Mapping[str, Rule], say: Labels, *, anchors: bool = False) -> str:
-    """All rules as a Markdown table."""
-    rows = [
-        [f"[{r.id}](#{r.id.lower()})" if anchors else r.id, r.name, r.title, r.tier.value, r.area]
-        for r in known.values()
-    ]
-    head = [say("rule"), "", say("what"), say("tier"), say("area")]
-    lines = [f"| {' | '.join(head)} |", "|" + " --- |" * len(head)]
-    lines += [f"| {line[0]} | {' | '.join(map(draw_in_table, line[1:]))} |" for line in rows]
-    return "\n".join(lines) + "\n"
-
-
-def markdown(found: RuleExplanation, lang: str = "en", *, level: int = 2) -> str:
-    """The explanation as Markdown, under a heading of `level`."""
-    return "\n".join(markdown_lines(found, Labels(lang), level)) + "\n"
-
-
-def markdown_lines(found: RuleExplanation, say: Labels, level: int) -> Iterator[str]:
-    """One rule's part of the reference."""
-    rule = found.rule
-    yield f"{'#' * level} {rule.id}"
-    yield ""
-    yield f"**{escape(rule.title)}** (`{rule.name}`)"
-    yield ""
-    yield (
-        f"{say('tier')}: **{rule.tier.value}**, {say('note_' + rule.tier.value)}. "
-        f"{say('area')}: {say.area(rule.area)}; {say('weight')} {say.duration(rule.weight)}."
+def describe_list(known: Mapping[str, Rule], chip: chips.Chip) -> BlockDocument:
+    """All rules in a table."""
+    say = Labels()
+    rows = [(r.id, Code(r.name), r.tier.value, r.area, r.title) for r in known.values()]
+    head = (say("rule"), "", say("tier"), say("area"), say("what"))
+    return BlockDocument(
+        title=tell("Rules for {chip}", chip=chip.title),
+        subtitle=grade_line(count_grades("documented" for _ in known)),
+        chapters=[Chapter("list", "List", [TableBlock(head, rows, first=len(rows))], len(rows))],
+        footer="joymigrate explain --list",
     )
-    yield ""
-    yield capital(escape(sentence(rule.message)))
-    yield ""
-    if rule.why:
-        yield capital(escape(sentence(rule.why)))
-        yield ""
-    if any(one.after for one in found.writings):
-        rows = [(one.chip, one.tier.value, change(one)) for one in found.writings]
-        yield from writing_table(rows, say)
-        yield ""
-    for case in found.examples:
-        for title, part in parts(case, say):
-            yield f"{title}:"
-            yield ""
-            yield from fence_lines(part, language(case.file))
-            yield ""
-    if rule.reference:
-        yield f"{say('reference')}: {rule.reference}"
-        yield ""
 
 
 def capital(words: str) -> str:
@@ -288,23 +242,6 @@ def capital(words: str) -> str:
     if HAN.search(words):
         return words + ("" if words.endswith(("。", "！", "？", "：")) else "。")
     return words[:1].upper() + words[1:] + ("" if words.endswith((".", "!", "?", ":")) else ".")
-
-
-def writing_table(rows: Sequence[tuple[str, str, str]], say: Labels) -> Iterator[str]:
-    """What is written on which chip."""
-    yield f"| {say('chip')} | {say('tier')} | {say('writing')} |"
-    yield "| --- | --- | --- |"
-    for chip, tier, words in rows:
-        shown = "`" + words.replace("`", "'").replace("|", "\\|") + "`" if "→" in words else words
-        yield f"| {chip} | {tier} | {shown} |"
-
-
-def fence_lines(code: str, name: str) -> Iterator[str]:
-    """A block of code whose fence is longer than any run of backticks inside."""
-    fence = "`" * max(3, 1 + longest_run(code, "`"))
-    yield f"{fence}{name}"
-    yield code.rstrip("\n")
-    yield fence
 
 
 def language(file: str) -> str:
@@ -317,16 +254,18 @@ def reference() -> str:
     """The page of every rule for the default chip."""
     chip, origin = chips.target(None), chips.origin()
     known = rules.load(chip, origin)
-    say = Labels("en")
+    listed = md.render(describe_list(known, chip))
+    listed = re.sub(r"(?m)^\| (JM\d+) ", lambda m: f"| [{m[1]}](#{m[1].lower()}) ", listed)
+    each = md.render(describe([explain(key, chip, origin) for key in known]))
     head = (
-        "# Rules\n\n"
         f"What `joymigrate scan` looks for, as it reads for a move from {origin.title} to "
         f"{chip.title}; `joymigrate explain RULE --to CHIP` shows another chip. "
-        f"{len(known)} rules.\n\n"
-        f"{grade_line(count_grades('documented' for _ in known))}\n"
+        f"{len(known)} rules."
     )
-    blocks = [markdown(explain(key, chip, origin)) for key in known]
-    return "\n".join([head, list_markdown(known, say, anchors=True), *blocks]).rstrip("\n") + "\n"
+    return f"# Rules\n\n{head}\n\n{listed.partition(NEXT)[2]}\n{each.partition(NEXT)[2]}"
+
+
+NEXT = "\n\n"
 
 
 if __name__ == "__main__":

@@ -8,8 +8,11 @@ import pytest
 
 from joymigrate import chips
 from joymigrate.errors import JoyError
+from joymigrate.language import Language, speaking
 from joymigrate.model import Case
 from joymigrate.report import rules
+from joymigrate.report.blocks import Preformatted
+from joymigrate.report.renderers import md, render
 from joymigrate.rewrite.rules import load
 
 KNOWN = load(chips.target(None), chips.origin())
@@ -26,7 +29,10 @@ def test_the_reference_has_every_rule() -> None:
 @pytest.mark.parametrize("rule", KNOWN)
 def test_every_rule_can_be_explained(rule: str) -> None:
     found = explain(rule)
-    for text in (rules.text(found), rules.markdown(found), rules.text(found, "zh")):
+    shown = [render(rules.describe([found]), form) for form in ("text", "md")]
+    with speaking(Language("zh")):
+        shown.append(render(rules.describe([found]), "text"))
+    for text in shown:
         assert rule in text
         assert "{before}" not in text
     assert rules.document(found)["schema"] == "joymigrate.rule/1"
@@ -74,7 +80,7 @@ def test_what_is_left_alone_has_no_changed_line() -> None:
 
 
 def test_code_with_fences_gets_a_longer_one() -> None:
-    assert next(iter(rules.fence_lines("a\n```\n", "python"))) == "````python"
+    assert next(iter(md.draw(Preformatted("a\n```\n", "python")))) == "````python"
 
 
 def test_files_have_the_language_of_their_kind() -> None:

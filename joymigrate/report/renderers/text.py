@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from joymigrate.language import columns, tell, tidy, width
+from joymigrate.language import columns, pad, tell, tidy, width
 from joymigrate.report.blocks import (
     Block,
     BlockDocument,
@@ -49,7 +49,7 @@ def draw(block: Block) -> Iterator[str]:
         case Paragraph(text, mark, _):
             yield (f"{plain(mark)}: " if mark else "") + plain(text)
         case Preformatted(text):
-            yield from text.splitlines()
+            yield from (f"  {line}" for line in text.splitlines())
         case Listing(items):
             yield from map(plain, items)
         case TileRow(tiles):
@@ -73,8 +73,9 @@ def draw(block: Block) -> Iterator[str]:
 
 
 def draw_table(table: TableBlock) -> Iterator[str]:
-    """A table in columns; what does not fit stands below its row, by the column's name. A list of
-    one column needs no head, and of two columns none where they do not fit."""
+    """A table in columns. The widest stand below their rows where not all fit, by their names; one
+    alone comes last, and stands below where it does not fit. A list of one column needs no head,
+    and of two columns none where they do not fit."""
     head = [tell(one) for one in table.head]
     rows = [[plain(cell) for cell in row] for row in table.rows]
     if not head:
@@ -90,13 +91,20 @@ def draw_table(table: TableBlock) -> Iterator[str]:
         title, *lines = columns([[row[at] for at in shown] for row in [head, *rows]], right=right)
         if max(map(width, [title, *lines])) + 2 <= WIDTH or len(shown) == 1:
             break
-        widest = max(shown, key=lambda at: max(width(row[at]) for row in rows))
+        wide = {at: max(width(row[at]) for row in rows) for at in shown}
+        named = shown if wide[shown[0]] > WIDTH / 2 else shown[1:]  # a name stays in front
+        widest = max(named, key=wide.__getitem__)
         shown.remove(widest)
         below = sorted([*below, widest])
     if below and len(head) == 2:
         yield from (f"{row[0]}: {row[1]}" if row[1] not in EMPTY else row[0] for row in rows)
         return
-    yield title
+    room = max(map(width, [title, *lines]))
+    beside = below.pop() if len(below) == 1 else None  # on its row where it fits there
+    yield title if beside is None else f"{pad(title, room)}  {head[beside]}"
     for line, row in zip(lines, rows, strict=True):
-        yield line
+        cell = "" if beside is None or row[beside] in EMPTY else row[beside]
+        fits = room + 2 + width(cell) <= WIDTH - 2
+        yield f"{pad(line, room)}  {cell}".rstrip() if fits else line
+        yield from () if fits else [f"    {cell}"]
         yield from (f"    {head[at]}: {row[at]}" for at in below if row[at] not in EMPTY)
