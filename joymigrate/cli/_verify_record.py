@@ -122,7 +122,9 @@ def command(
         print(f"error: the program ended with exit code {code}; {error}", file=sys.stderr)
         return code
     if not once and code == 0:
-        clear = partial(made_files.begin_again, Path.cwd(), before, output.resolve())
+        here, apart = Path.cwd(), output.resolve()
+        made = made_files.list_files(here, apart)
+        clear = partial(made_files.begin_again, here, before, made, apart)
         bundle = run_again(bundle, settings, resolved, environment, outputs, seconds, clear)
     if not quiet:
         ranks = len(bundle.ranks)

@@ -40,19 +40,22 @@ def list_files(folder: Path, apart: Path | None = None) -> set[str] | None:
 
 
 @contextlib.contextmanager
-def begin_again(folder: Path, before: set[str] | None, apart: Path) -> Iterator[None]:
-    """Without what is new since `before`, which comes back: what is made in its place goes again.
-    Another new file stays: nothing says that it is not the user's."""
+def begin_again(
+    folder: Path, before: set[str] | None, first: set[str] | None, apart: Path
+) -> Iterator[None]:
+    """Without what is new since `before`, which comes back: what is made in the place of a file of
+    the first run, that ended with `first`, goes again. Another file stays, and is put in the place
+    of an older one: nothing says that it is not the user's."""
     now = list_files(folder, apart)
-    if before is None or now is None:
+    if before is None or first is None or now is None:
         yield
         return
-    made = now - before - {str(parent) for parent in apart.parents}
-    with stash(made, folder):
+    new = now - before - {str(parent) for parent in apart.parents}
+    with stash(new, folder, spare=new - first):
         try:
             yield
         finally:
-            for path in sorted(made, key=len, reverse=True):
+            for path in sorted(new & first, key=len, reverse=True):
                 with contextlib.suppress(OSError):  # it is not there, or holds what stays
                     (os.rmdir if is_folder(path) else os.unlink)(path)
 

@@ -82,9 +82,10 @@ def record(
     execute(program, settings, environment or {}, outputs)
     made = open_bundle(bundle)
     if runs:
+        first = made_files.list_files(outputs, bundle) if outputs else set()
         with (
             tempfile.TemporaryDirectory() as room,
-            made_files.begin_again(outputs or Path(room), set(), bundle),
+            made_files.begin_again(outputs or Path(room), set(), first, bundle),
         ):
             others = []
             for number in range(1, runs + 1):

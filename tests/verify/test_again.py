@@ -91,7 +91,8 @@ def test_another_run_begins_as_the_first_and_leaves_what_that_made(tmp_path: Pat
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "checkpoint.pt").write_text("of the first run")
     (bundle / "manifest.json").write_text("{}")
-    with made_files.begin_again(tmp_path, before, bundle):
+    first = made_files.list_files(tmp_path, bundle)
+    with made_files.begin_again(tmp_path, before, first, bundle):
         assert not (tmp_path / "out" / "checkpoint.pt").exists()  # nothing to resume from
         assert (tmp_path / "data.txt").exists()
         assert (bundle / "manifest.json").exists()
@@ -101,6 +102,10 @@ def test_another_run_begins_as_the_first_and_leaves_what_that_made(tmp_path: Pat
         (tmp_path / "notes.txt").write_text("the user's")
     assert (tmp_path / "out" / "checkpoint.pt").read_text() == "of the first run"
     assert names(tmp_path / "out") == ["checkpoint.pt", "mine.txt"]
+    assert names(tmp_path) == ["base.jmb", "data.txt", "notes.txt", "out"]
+    with made_files.begin_again(tmp_path, before, first, bundle):
+        (tmp_path / "notes.txt").write_text("the user's, saved again")
+    assert (tmp_path / "notes.txt").read_text() == "the user's, saved again"
     assert names(tmp_path) == ["base.jmb", "data.txt", "notes.txt", "out"]
 
 
@@ -376,7 +381,8 @@ def test_a_folder_that_was_made_goes_as_a_whole(tmp_path: Path) -> None:
     before = made_files.list_files(tmp_path, bundle)
     bundle.mkdir(parents=True)
     (tmp_path / "new" / "out" / "empty").mkdir(parents=True)
-    with made_files.begin_again(tmp_path, before, bundle):
+    first = made_files.list_files(tmp_path, bundle)
+    with made_files.begin_again(tmp_path, before, first, bundle):
         assert bundle.exists()
         (tmp_path / "new" / "out").mkdir()  # a program that refuses a folder that is there
     assert (tmp_path / "new" / "out" / "empty").is_dir()
