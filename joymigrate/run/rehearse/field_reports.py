@@ -53,7 +53,7 @@ class Reports:
             here = not row.models or settings.soc.startswith(row.models)
             told = within(row.cann, settings.cann)
             if here and (told or not settings.cann_fits):  # of other versions where none was asked
-                versions = "" if told else str(row.cann)
+                versions = "" if told else str(row.cann).replace(".dev0", "")
                 self.rows.setdefault(operator, []).append(replace(row, versions=versions))
 
     def of_call(self, operator: str, call: Call) -> Iterator[Reported]:

@@ -112,9 +112,9 @@ GROUPS = {  # ends of 4 and 8, which as counts are 12 rows
 
 
 @pytest.mark.parametrize(("operator", "call", "cann", "found"), [
-    ("npu_moe_gating_top_k", {"x": TensorArgument(HALF, (8, 128))}, "8.3.RC1", True),
-    ("npu_moe_gating_top_k", {"x": TensorArgument(HALF, (8, 256))}, "8.3.RC1", False),
-    ("npu_moe_gating_top_k", {"x": TensorArgument(HALF, (8, 128))}, "9.0.0", False),
+    ("npu_moe_gating_top_k", {"x": TensorArgument(HALF, (8, 128))}, "8.2.RC1", True),
+    ("npu_moe_gating_top_k", {"x": TensorArgument(HALF, (8, 256))}, "8.2.RC1", False),
+    ("npu_moe_gating_top_k", {"x": TensorArgument(HALF, (8, 128))}, "8.3.RC1", False),
     ("convolution", {"input": TensorArgument(BRAIN, (1, 3, 4, 8, 8))}, "8.0.0", True),
     ("convolution", {"input": TensorArgument(BRAIN, (1, 3, 8, 8))}, "8.0.0", False),
     ("npu_grouped_matmul", {"weight": Tensors([TensorArgument(HALF, (4, 360, 64), "FRACTAL_NZ")])},
@@ -135,6 +135,9 @@ def test_where_nobody_names_a_version_a_row_says_which_it_was_reported_of() -> N
     asked = RehearsalSettings(Path(), Path(), "2.13.0", cann="9.0", soc="Ascend310B4")
     (row,) = Reports(asked).of_call("where", {})
     assert row.versions == "<9,>=8"
+    gate = {"x": TensorArgument(HALF, (8, 128))}
+    (row,) = Reports(asked).of_call("npu_moe_gating_top_k", gate)
+    assert row.versions == "<8.3"
     (row,) = reports("Ascend310B4", "8.5.0").of_call("where", {})
     assert row.versions == ""
     assert list(reports("Ascend310B4", "9.0").of_call("where", {})) == []
