@@ -441,12 +441,17 @@ def find_compiled(module: Module, func: ast.expr) -> str | None:
     owner = func.value if isinstance(func, ast.Attribute) and func.attr == "apply" else func
     made = find_made(module, owner) if isinstance(owner, ast.Name) else None
     if made is None:
-        return None
+        return find_started(module, func)
     calls = [each.func for each in ast.walk(made) if isinstance(each, ast.Call)]
-    started = (each.value for each in calls if isinstance(each, ast.Subscript))
-    own = (each.id for each in started if isinstance(each, ast.Name) and is_written(module, each))
     names = (module.names.dotted(each) for each in calls)
+    own = filter(None, (find_started(module, each) for each in calls))
     return next((name for name in names if name and is_compiled(module, name)), next(own, None))
+
+
+def find_started(module: Module, func: ast.expr) -> str | None:
+    """The kernel of this file that a call of `kernel[grid]` starts."""
+    name = func.value if isinstance(func, ast.Subscript) else None
+    return name.id if isinstance(name, ast.Name) and is_written(module, name) else None
 
 
 def find_made(module: Module, name: ast.Name) -> ast.AST | None:

@@ -260,8 +260,9 @@ class Solver:
                         met = True
                         yield cell
                         yield from self.hold_guards(cell, why.tier)
-            for place in () if met else self._places.get(finding.path, ()):
-                if each in self.over(finding.path, place.start, place.end):
+            for place in self._places.get(finding.path, ()):
+                follows = bool(place.asked) or not met  # a value's own guards are held above
+                if follows and each in self.over(finding.path, place.start, place.end):
                     yield from self.keep(finding.path, place)
 
     def hold_guards(self, cell: Cell, tier: Tier, name: Cell | None = None) -> Iterator[Cell]:
