@@ -5,6 +5,7 @@ Runs in worker processes: everything in and out is small and picklable.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Set
@@ -30,7 +31,7 @@ from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.helper import MARK
 from joymigrate.rewrite.module import Module, Pending, Project, StayingPlace
 from joymigrate.rewrite.portable.judge import judge_all
-from joymigrate.rewrite.prefilter import prefilter
+from joymigrate.rewrite.prefilter import find_imports, prefilter
 from joymigrate.rewrite.readers import notebook
 from joymigrate.rewrite.source import SourceText, Unreadable, decode
 
@@ -123,7 +124,32 @@ def project_of(job: ScanContext, path: str) -> Project:
         imports=lambda other: IMPORTED.findall(job.texts.get(other, "")),
         reserved=reserve(job, path),
         owns=job.tree.tops.__contains__,
+        given=lambda base, name: find_given(job, path, base, name),
     )
+
+
+def find_given(job: ScanContext, path: str, base: str, name: str, steps: int = 4) -> str | None:
+    """The module that a name of the module `base` stands for as a file imports it from there:
+    `torch` where a file of the project has `import torch`. None for what those define themselves,
+    and for functions and classes, which they may bind otherwise in an `except`."""
+    place = job.tree.locate(path, base)
+    if place is None or place[1] or name.startswith("_") or steps == 0:
+        return None
+    home, text = place[0], job.texts.get(place[0], "")
+    if "__all__" in text and f'"{name}"' not in text and f"'{name}'" not in text:
+        return None
+    for module, each, alias in reversed([*find_imports(text)]):
+        told = None
+        if each == "*":
+            dots = len(module) - len(module.lstrip("."))
+            above = job.tree.base_of(home, ast.ImportFrom(module[dots:] or None, [], dots))
+            told = find_given(job, home, above or "", name, steps - 1)
+        elif name == (alias or each.partition(".")[0]):
+            told = None if module else each if alias else name
+            return None if told is None or job.tree.locate(home, told) else told
+        if told is not None:
+            return told
+    return None
 
 
 def twin(job: ScanContext, path: str) -> str | None:

@@ -53,6 +53,8 @@ class Project:
     imports: Callable[[str], list[str]] = lambda path: []  # what a file imports first of all
     reserved: str | None = None  # the folder or file that serves the origin alone
     owns: Callable[[str], bool] = lambda root: False  # whether a top package lies in the project
+    # What a name of a module of the project stands for, where that one imports it from outside.
+    given: Callable[[str, str], str | None] = lambda base, name: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ class Module:
         project = project or Project()
         tree = parse(source)
         try:
-            names = ModuleScopes(tree, project.package)
+            names = ModuleScopes(tree, project.package, project.given)
         except RecursionError:
             raise Unreadable("nested too deeply to analyse") from None
         return cls(source, tree, names, context, Vocabulary.of(context), project)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,10 +58,17 @@ class NameScope:
 class ModuleScopes:
     """Scopes and bindings of a module, and the nodes that rules look at, by type."""
 
-    def __init__(self, tree: ast.Module, package: tuple[str, ...] = ()) -> None:
-        """Walk `tree` once. `package` is the dotted path of the module's package."""
+    def __init__(
+        self,
+        tree: ast.Module,
+        package: tuple[str, ...] = (),
+        given: Callable[[str, str], str | None] = lambda base, name: None,
+    ) -> None:
+        """Walk `tree` once. `package` is the dotted path of the module's package; `given` tells
+        what a name of another file of the project stands for, where that file imports it."""
         self.tree = tree
         self.package = package
+        self.given = given
         self.nodes: dict[type, list[Any]] = defaultdict(list)
         self.scopes: dict[ast.AST, NameScope] = {}
         self.star_imports: list[ast.ImportFrom] = []
@@ -71,6 +78,7 @@ class ModuleScopes:
         self._where: dict[ast.AST, NameScope] = {}  # names that are read → the scope around them
         self._dotted: dict[ast.AST, str | None] = {}
         self._chains: list[tuple[ast.expr, str]] | None = None
+        self._given: dict[str, str | None] = {}  # by other files of the project
         self.root = self._enter(tree, None)
         for statement in tree.body:
             self._visit(statement, tree, self.root)
@@ -357,12 +365,14 @@ class ModuleScopes:
 
     def _root_name(self, node: ast.Name, depth: int) -> str | None:
         found = self.lookup(node.id, node)
-        if found is None or depth > 8:
+        if found is None:
+            return self._given_by_star(node.id)
+        if depth > 8:
             return None
         targets = set()
         for binding in found[1]:
             if binding.kind == "import":
-                targets.add(binding.dotted)
+                targets.add(self._imported(binding.dotted or "") or binding.dotted)
             elif isinstance(binding.value, ast.Constant) and binding.value.value is None:
                 continue  # `torch = None` after a failed import
             elif (
@@ -376,6 +386,19 @@ class ModuleScopes:
             else:
                 return None
         return targets.pop() if len(targets) == 1 else None
+
+    def _given_by_star(self, name: str) -> str | None:
+        """What a name that the file does not bind stands for by `from … import *` of the project:
+        the last one that gives it."""
+        bases = (self.absolute(node) for node in reversed(self.star_imports))
+        return next(filter(None, (self._imported(f"{base}.{name}") for base in bases)), None)
+
+    def _imported(self, dotted: str) -> str | None:
+        """What a name of one of the project's files stands for, where that file imports it."""
+        if dotted not in self._given:
+            base, _, name = dotted.rpartition(".")
+            self._given[dotted] = self.given(base, name) if base else None
+        return self._given[dotted]
 
     def _loads(self, name: str, call: ast.Call) -> bool:
         """Whether a call gives the module of this name, perhaps when it is first used.
@@ -423,6 +446,9 @@ class ModuleScopes:
                     isinstance(b.value, ast.Call) and self._loads(name, b.value) for b in bindings
                 ):
                     names.add(name)
+        if self.star_imports:
+            read = {node.id for node in self.nodes[ast.Name]} - names
+            names |= {name for name in read if self._given_by_star(name)}
         return names
 
     def enclosing(self, node: ast.AST, kinds: tuple[type, ...]) -> Any:

@@ -132,3 +132,34 @@ def test_a_package_that_serves_the_chip_by_itself_has_no_import_as_a_site(tmp_pa
     (package / "a.py").write_text("import torch\ntorch.cuda.empty_cache()\n")
     found = move(tmp_path)
     assert [(each.rule, each.tier.value) for each in found.findings] == [("JM101", "report")]
+
+
+@pytest.mark.parametrize("style", [Style.DIRECT, Style.AGNOSTIC])
+def test_torch_of_a_star_import_of_the_project_is_torch(style: Style, tmp_path: Path) -> None:
+    files = {
+        "parameters.py": "import torch\n\nCUDA = torch.cuda.is_available()\n",
+        "net/__init__.py": "from .base import *\n",
+        "net/base.py": "import torch\n",
+        "net/own.py": "class torch:\n    cuda = None\n",
+        "utils.py": "from parameters import *\n\n"
+        "Tensor = torch.cuda.FloatTensor if CUDA else torch.FloatTensor\n",
+        "deep.py": "from net import *\n\ncards = torch.cuda.device_count()\n",
+        "named.py": "from net.base import torch\n\ncards = torch.cuda.device_count()\n",
+        "other.py": "from net.own import *\n\ntorch.cuda = 3\nkept = torch.cuda.device_count\n",
+    }
+    root = write(tmp_path, files)
+    move(root, style)
+    assert "torch.cuda" not in (root / "utils.py").read_text()
+    assert "torch.cuda" not in (root / "deep.py").read_text()
+    assert "torch.cuda" not in (root / "named.py").read_text()
+    assert (root / "other.py").read_text() == files["other.py"]
+
+
+def test_what_all_leaves_out_of_a_star_import_is_not_torch(tmp_path: Path) -> None:
+    files = {
+        "base.py": "import torch\n\n__all__ = ['made']\nmade = 1\n",
+        "use.py": "from base import *\nfrom lib import *\n\ncards = torch.cuda.device_count()\n",
+    }
+    root = write(tmp_path, files)
+    move(root)
+    assert (root / "use.py").read_text() == files["use.py"]
