@@ -174,6 +174,15 @@ def test_a_project_that_supports_an_older_torch_is_told_so(tmp_path: Path) -> No
     assert "torch.accelerator.synchronize()" in after
 
 
+def test_a_stream_in_a_with_statement_needs_the_torch_that_enters_it(tmp_path: Path) -> None:
+    text = "import torch\ns = torch.cuda.Stream()\nwith torch.cuda.stream(s):\n    pass\n"
+    findings, after = scanned(tmp_path, text, requirements_txt="torch>=2.5\n")
+    assert "s = torch.Stream()" in after
+    assert "with torch.cuda.stream(s):" in after
+    assert any("`with` statement needs torch 2.7" in str(each.reason) for each in findings)
+    assert "with s:" in scanned(tmp_path, text, requirements_txt="torch>=2.7\n")[1]
+
+
 def test_the_programs_own_name_for_the_device_is_used(tmp_path: Path) -> None:
     text = """\
 import torch

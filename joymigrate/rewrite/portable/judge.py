@@ -13,7 +13,7 @@ from joymigrate.model import Finding, Style
 from joymigrate.rewrite.context import Context, Floor
 from joymigrate.rewrite.module import HELPER, Pending
 from joymigrate.rewrite.portable.floors import floor_of
-from joymigrate.rewrite.portable.table import UNKNOWN, floors, version
+from joymigrate.rewrite.portable.table import UNKNOWN, floors, forms, version
 
 
 def judge_all(items: Iterable[Finding | Pending], context: Context) -> list[Finding | Pending]:
@@ -71,6 +71,11 @@ def judge(finding: Finding, words: re.Pattern[str], floor: Floor | None) -> Find
         (since, name)
         for name, since in floors().items()
         if re.search(rf"\b{re.escape(name.removeprefix('torch.'))}\b", text)
+    ]
+    named += [
+        (form.since, Text("a {name} in a `with` statement", name=name))
+        for name, form in forms().items()
+        if form.kind == "entered" and not text.strip() and f"{name}(" in (finding.before or "")
     ]
     if floor is None or not named:
         return finding
