@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Array, Batch, Sample
+from joymigrate.run.train.digests import of_text
 from joymigrate.run.train.tasks.task import Task, TaskContext
 
 MANY_CLASSES = 10_000  # so many names are no classes
@@ -84,6 +85,18 @@ class ScoredTexts(PaddedTexts):
     def forward(self, model: Any, batch: Batch) -> Any:
         """Numbers [B]."""
         return super().forward(model, batch).squeeze(-1)
+
+
+class Pictures(Task):
+    """A task whose records name images, which are brought to the option `size`."""
+
+    def __init__(self, context: TaskContext) -> None:
+        super().__init__(context)
+        self.size = int(self.options["size"])
+
+    def identity(self) -> str:
+        """Also where the images are."""
+        return of_text(super().identity(), *(str(path.parent) for path in self.context.files[:1]))
 
 
 def class_names(context: TaskContext, given: Any, *keys: str) -> tuple[str, ...]:

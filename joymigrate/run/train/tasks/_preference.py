@@ -21,11 +21,9 @@ class PairTask(Task):
     """A task that reads pairs; its samples are not packed."""
 
     SCHEMA: ClassVar[str] = SCHEMA
+    # Both answers; where the second begins; the targets' ranges.
+    FIELDS: ClassVar[Mapping[str, str]] = {**Task.FIELDS, "cut": "int32"}
     sft: Sft  # what turns one answer into tokens
-
-    def fields(self) -> dict[str, str]:
-        """Both answers' tokens, where the second begins, and the targets' ranges."""
-        return {**super().fields(), "cut": "int32"}
 
     def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample per pair."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Array, Batch, Sample
 from joymigrate.run.train.tasks import _inputs
-from joymigrate.run.train.tasks.task import TaskContext
+from joymigrate.run.train.tasks.task import TOKENS, TaskContext
 
 if TYPE_CHECKING:
     import torch
@@ -20,15 +20,12 @@ class Classification(_inputs.PaddedTexts):
     MODEL: ClassVar[str] = "AutoModelForSequenceClassification"
     SCHEMA: ClassVar[str] = '{"text": "…", "label": "name"}; "text_pair" may stand beside'
     OPTIONS: ClassVar[Mapping[str, Any]] = {"labels": None}
+    FIELDS: ClassVar[Mapping[str, str]] = {"tokens": TOKENS, "label": "int32"}  # -1: not known
 
     def __init__(self, context: TaskContext) -> None:
         super().__init__(context)
         self.names = _inputs.class_names(context, self.options["labels"], "label")
         self.options["labels"] = list(self.names)
-
-    def fields(self) -> dict[str, str]:
-        """Tokens and the class's number, -1 where it is unknown."""
-        return {"tokens": super().fields()["tokens"], "label": "int32", "weight": "float32"}
 
     def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample."""

@@ -30,6 +30,9 @@ class Ctr(Task):
     """
 
     TOKENIZER: ClassVar[bool] = False
+    FIELDS: ClassVar[Mapping[str, str]] = {
+        **{"categories": "int32", "numbers": "float32", "label": "int8"}
+    }
     SCHEMA: ClassVar[str] = '{"label": 0 or 1, feature: text or number, …}'
     OPTIONS: ClassVar[Mapping[str, Any]] = {
         "categorical": None,
@@ -45,13 +48,6 @@ class Ctr(Task):
         self.categorical = list(self.options["categorical"] or ())
         self.numeric = list(self.options["numeric"] or ())
         self.buckets = int(self.options["buckets"])
-
-    def fields(self) -> dict[str, str]:
-        """Numbers of categories, numeric features, and whether there was a click."""
-        return {
-            **{"categories": "int32", "numbers": "float32", "label": "int8"},
-            "weight": "float32",
-        }
 
     def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample; a missing category is one of its own, a missing number 0."""

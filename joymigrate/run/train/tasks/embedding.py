@@ -13,7 +13,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _inputs
-from joymigrate.run.train.tasks.task import Task, TaskContext
+from joymigrate.run.train.tasks.task import TOKENS, Task, TaskContext
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +27,8 @@ class EmbeddingTask(Task):
     MODEL: ClassVar[str] = "AutoModel"
     SCHEMA: ClassVar[str] = '{"anchor": "…", "positive": "…"}; "negative" may stand beside'
     OPTIONS: ClassVar[Mapping[str, Any]] = {"temperature": 0.05, "pooling": "mean"}
+    # Anchor, positive and negative, one after another.
+    FIELDS: ClassVar[Mapping[str, str]] = {"tokens": TOKENS, "lengths": "int32"}
 
     def __init__(self, context: TaskContext) -> None:
         super().__init__(context)
@@ -34,11 +36,6 @@ class EmbeddingTask(Task):
             raise JoyError(
                 f"unknown pooling '{self.options['pooling']}'", help=f"one of {', '.join(POOLING)}"
             )
-
-    def fields(self) -> dict[str, str]:
-        """Tokens of anchor, positive and negative one after another, and their lengths."""
-        tokens = super().fields()["tokens"]
-        return {"tokens": tokens, "lengths": "int32", "weight": "float32"}
 
     def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample per pair or triple; to predict on, the anchor alone will do."""

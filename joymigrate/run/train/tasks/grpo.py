@@ -23,7 +23,7 @@ from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.reinforcement.rollout_task import RolloutTask
 from joymigrate.run.train.tasks import _language
 from joymigrate.run.train.tasks.sft import Sft
-from joymigrate.run.train.tasks.task import Task, TaskContext, rows
+from joymigrate.run.train.tasks.task import TOKENS, Task, TaskContext, rows
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +43,10 @@ class Grpo(RolloutTask, Task):
     """
 
     SCHEMA: ClassVar[str] = '{"prompt": "…" or [messages], and what the reward reads}'
+    FIELDS: ClassVar[Mapping[str, str]] = {
+        "tokens": TOKENS,
+        "record": "uint8",
+    }  # the record as JSON
     OPTIONS: ClassVar[Mapping[str, Any]] = {
         **{"reward": None, "group": 8, "new_tokens": 64, "temperature": 1.0},
         **{"epsilon": 0.2, "epsilon_high": None, "beta": 0.0, "scale": True},
@@ -61,11 +65,6 @@ class Grpo(RolloutTask, Task):
         self.updates = self.options["updates"]
         self.sft = Sft(dataclasses.replace(context, options={}))
         self.reference: Any = None
-
-    def fields(self) -> dict[str, str]:
-        """A prompt's tokens, and its record as JSON."""
-        known = super().fields()
-        return {"tokens": known["tokens"], "record": "uint8", "weight": "float32"}
 
     def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample per prompt; one longer than `data.max_length` is left out."""

@@ -8,34 +8,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from joymigrate.errors import JoyError
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
-from joymigrate.run.train.digests import of_text
 from joymigrate.run.train.tasks import _inputs
 from joymigrate.run.train.tasks.classification import Classification
-from joymigrate.run.train.tasks.task import TaskContext
 
 if TYPE_CHECKING:
     import torch
 
 
-class ImageClassification(Classification):
+class ImageClassification(_inputs.Pictures, Classification):
     """Images of one size, scaled to -1 … 1."""
 
     MODEL: ClassVar[str] = "AutoModelForImageClassification"
     TOKENIZER: ClassVar[bool] = False
     SCHEMA: ClassVar[str] = '{"image": "path beside the data, or data:image/…", "label": "name"}'
     OPTIONS: ClassVar[Mapping[str, Any]] = {"labels": None, "size": 224}
-
-    def __init__(self, context: TaskContext) -> None:
-        super().__init__(context)
-        self.size = int(self.options["size"])
-
-    def fields(self) -> dict[str, str]:
-        """Bytes of the image and the class's number."""
-        return {"image": "uint8", "label": "int32", "weight": "float32"}
-
-    def identity(self) -> str:
-        """Also where the images are."""
-        return of_text(super().identity(), *(str(path.parent) for path in self.context.files[:1]))
+    FIELDS: ClassVar[Mapping[str, str]] = {"image": "uint8", "label": "int32"}
 
     def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample."""

@@ -32,6 +32,7 @@ class ImageText(Task):
         '{"image": "path beside the data", "prompt": "…", "completion": "…"}, or '
         '{"images": ["…", …], "messages": [{"role": "user", "content": "<image>What is it?"}, …]}'
     )
+    FIELDS: ClassVar[Mapping[str, str]] = {**Task.FIELDS, "image": "uint8"}
     OPTIONS: ClassVar[Mapping[str, Any]] = {
         **{"size": 224, "patch": 14, "merge": 2, "max_new_tokens": 64}
     }
@@ -45,10 +46,6 @@ class ImageText(Task):
         self.tokens_per_image = (self.size // cell) ** 2
         self.sft = Sft(dataclasses.replace(self.context, options={}, packing=False))
         self.processor: Any = None
-
-    def fields(self) -> dict[str, str]:
-        """Tokens, the answers' ranges, and the images' bytes."""
-        return {**super().fields(), "image": "uint8"}
 
     def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample; one whose images were cut off is left out."""

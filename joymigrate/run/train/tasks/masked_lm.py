@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Array, Batch, Sample
 from joymigrate.run.train.tasks import _inputs, _language
-from joymigrate.run.train.tasks.task import token_sum
+from joymigrate.run.train.tasks.task import TOKENS, token_sum
 
 if TYPE_CHECKING:
     import torch
@@ -25,11 +25,10 @@ class MaskedLm(_inputs.PaddedTexts):
     MODEL: ClassVar[str] = "AutoModelForMaskedLM"
     SCHEMA: ClassVar[str] = '{"text": "…"}'
     OPTIONS: ClassVar[Mapping[str, Any]] = {"share": 0.15}
-
-    def fields(self) -> dict[str, str]:
-        """Tokens as the model sees them, and the true ones."""
-        tokens = super().fields()["tokens"]
-        return {"tokens": tokens, "truth": "int32", "weight": "float32"}
+    FIELDS: ClassVar[Mapping[str, str]] = {
+        "tokens": TOKENS,
+        "truth": "int32",
+    }  # as seen; as they are
 
     def identity(self) -> str:
         """Also the seed: it decides what is hidden."""

@@ -9,6 +9,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _inputs
+from joymigrate.run.train.tasks.task import TOKENS
 
 if TYPE_CHECKING:
     import torch
@@ -18,14 +19,10 @@ class Ranking(_inputs.ScoredTexts):
     """A score per document; the loss compares the documents of one query (softmax over them)."""
 
     SCHEMA: ClassVar[str] = '{"query": "…", "documents": ["…", …], "relevance": [1, 0, …]}'
-
-    def fields(self) -> dict[str, str]:
-        """All documents' tokens one after another, their lengths and relevances."""
-        tokens = super().fields()["tokens"]
-        return {
-            **{"tokens": tokens, "lengths": "int32", "relevance": "float32"},
-            "weight": "float32",
-        }
+    # All documents, one after another.
+    FIELDS: ClassVar[Mapping[str, str]] = {
+        **{"tokens": TOKENS, "lengths": "int32", "relevance": "float32"}
+    }
 
     def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample per query."""

@@ -9,6 +9,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _inputs
+from joymigrate.run.train.tasks.task import TOKENS
 
 if TYPE_CHECKING:
     import torch
@@ -19,10 +20,7 @@ class Regression(_inputs.ScoredTexts):
 
     HEAD: ClassVar[Mapping[str, Any]] = {"num_labels": 1, "problem_type": "regression"}
     SCHEMA: ClassVar[str] = '{"text": "…", "score": 0.7}; "text_pair" may stand beside'
-
-    def fields(self) -> dict[str, str]:
-        """Tokens and the number, NaN where it is unknown."""
-        return {"tokens": super().fields()["tokens"], "label": "float32", "weight": "float32"}
+    FIELDS: ClassVar[Mapping[str, str]] = {"tokens": TOKENS, "label": "float32"}  # NaN: not known
 
     def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample."""

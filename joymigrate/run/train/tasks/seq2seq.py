@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _inputs, _language
-from joymigrate.run.train.tasks.task import token_sum
+from joymigrate.run.train.tasks.task import TOKENS, token_sum
 
 if TYPE_CHECKING:
     import torch
@@ -21,11 +21,7 @@ class Seq2seq(_inputs.PaddedTexts):
 
     MODEL: ClassVar[str] = "AutoModelForSeq2SeqLM"
     SCHEMA: ClassVar[str] = '{"source": "…", "target": "…"}'
-
-    def fields(self) -> dict[str, str]:
-        """Tokens of both texts."""
-        tokens = super().fields()["tokens"]
-        return {"tokens": tokens, "target": tokens, "weight": "float32"}
+    FIELDS: ClassVar[Mapping[str, str]] = {"tokens": TOKENS, "target": TOKENS}
 
     def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample; the target ends with an end sign."""

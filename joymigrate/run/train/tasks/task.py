@@ -50,6 +50,7 @@ class TaskContext:
     references: bool = True  # False: records to predict on may lack what is learned
 
 
+TOKENS = "tokens"  # in `FIELDS`: the smallest type that holds the tokenizer's numbers
 FORM = "3"  # how records are read; another one makes token caches anew
 
 
@@ -60,6 +61,7 @@ class Task:
     MODEL: ClassVar[str] = "AutoModelForCausalLM"  # the class of transformers that builds it
     TOKENIZER: ClassVar[bool] = True
     SCHEMA: ClassVar[str] = ""  # one line: what a record must have
+    FIELDS: ClassVar[Mapping[str, str]] = {"tokens": TOKENS, "spans": "int32"}  # see `fields`
     updates: int = 1  # optimiser steps with the samples of a step
     CUTS: ClassVar[bool] = False  # the loss may be of a part of each sequence (layout.cp)
     PACKS: ClassVar[bool] = False  # whether several documents may share a row
@@ -84,7 +86,9 @@ class Task:
         """Arrays of one sample by name, with their numpy types. `weight` is read by the loop."""
         from joymigrate.run.train.tokenizer import dtype_for
 
-        return {"tokens": dtype_for(len(self.tokenizer)), "spans": "int32", "weight": "float32"}
+        own = dtype_for(len(self.tokenizer)) if self.TOKENIZER else ""
+        known = {name: own if kind == TOKENS else kind for name, kind in self.FIELDS.items()}
+        return {**known, "weight": "float32"}
 
     def identity(self) -> str:
         """Whatever decides what `encode` gives; another identity is another cache."""

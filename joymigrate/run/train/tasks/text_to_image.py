@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
-from joymigrate.run.train.digests import of_text
 from joymigrate.run.train.tasks import _inputs
 from joymigrate.run.train.tasks.image_classification import pixels
-from joymigrate.run.train.tasks.task import Task, TaskContext
+from joymigrate.run.train.tasks.task import TOKENS
 
 if TYPE_CHECKING:
     import torch
@@ -24,23 +23,12 @@ NOISE_LEVELS = 1000
 LEVELS = (100, 300, 500)  # noise levels that evaluation looks at
 
 
-class TextToImage(Task):
+class TextToImage(_inputs.Pictures):
     """Images with captions."""
 
     SCHEMA: ClassVar[str] = '{"image": "path beside the data", "caption": "…"}'
     OPTIONS: ClassVar[Mapping[str, Any]] = {"size": 64}
-
-    def __init__(self, context: TaskContext) -> None:
-        super().__init__(context)
-        self.size = int(self.options["size"])
-
-    def fields(self) -> dict[str, str]:
-        """The caption's tokens and the image's bytes."""
-        return {**{"tokens": super().fields()["tokens"], "image": "uint8"}, "weight": "float32"}
-
-    def identity(self) -> str:
-        """Also where the images are."""
-        return of_text(super().identity(), *(str(path.parent) for path in self.context.files[:1]))
+    FIELDS: ClassVar[Mapping[str, str]] = {"tokens": TOKENS, "image": "uint8"}
 
     def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample per image."""

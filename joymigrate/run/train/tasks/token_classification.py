@@ -13,7 +13,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _inputs
-from joymigrate.run.train.tasks.task import TaskContext, token_sum
+from joymigrate.run.train.tasks.task import TOKENS, TaskContext, token_sum
 
 if TYPE_CHECKING:
     import torch
@@ -30,6 +30,10 @@ class TokenClassification(_inputs.PaddedTexts):
         'or {"words": […], "tags": ["B-city", "O", …]}'
     )
     OPTIONS: ClassVar[Mapping[str, Any]] = {"labels": None}
+    # A tag of each token (-100: not counted), where each stands, and the text itself.
+    FIELDS: ClassVar[Mapping[str, str]] = {
+        **{"tokens": TOKENS, "tags": "int32", "places": "int32", "text": "uint8"}
+    }
 
     def __init__(self, context: TaskContext) -> None:
         super().__init__(context)
@@ -42,14 +46,6 @@ class TokenClassification(_inputs.PaddedTexts):
         self.names = tuple(map(str, given)) if given else collect_names(context)
         self.options["labels"] = list(self.names)
         self.tags = ("O", *(f"{sign}-{name}" for name in self.names for sign in "BI"))
-
-    def fields(self) -> dict[str, str]:
-        """Tokens, a tag each (-100: not counted), where each stands, and the text itself."""
-        tokens = super().fields()["tokens"]
-        return {
-            **{"tokens": tokens, "tags": "int32", "places": "int32", "text": "uint8"},
-            "weight": "float32",
-        }
 
     def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample per text."""

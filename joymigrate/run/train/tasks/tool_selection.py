@@ -31,14 +31,11 @@ class ToolSelection(Task):
         '"call": {"name": "…", "arguments": {…}}}'
     )
     OPTIONS: ClassVar[Mapping[str, Any]] = {"max_new_tokens": 64}
+    FIELDS: ClassVar[Mapping[str, str]] = {**Task.FIELDS, "meta": "uint8"}  # names and call
 
     def __init__(self, context: TaskContext) -> None:
         super().__init__(context)
         self.sft = Sft(dataclasses.replace(context, options={}))
-
-    def fields(self) -> dict[str, str]:
-        """Tokens, the call's range, and names and call as they were."""
-        return {**super().fields(), "meta": "uint8"}
 
     def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample per request."""
