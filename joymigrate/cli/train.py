@@ -32,7 +32,7 @@ app = group("Train a model from a job file; init, status, export.", default=True
 @app.command("default", hidden=True)
 @spread
 def train(
-    job: Path = typer.Argument(..., help="The job file (YAML)."),
+    job: Path = typer.Argument(..., help="The job file, or one of LLaMA-Factory (YAML)."),
     *,
     start: StartOptions,
     engine: str | None = typer.Option(

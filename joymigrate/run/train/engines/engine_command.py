@@ -116,34 +116,22 @@ ALWAYS = ("optimiser.name", "optimiser.betas", "data.packing")
 LOCAL = ("name", "folder", "run", "device")  # about this machine and this run
 
 
-class NotedOptions(dict[str, Any]):
-    """A task's own options, which note what is read of them."""
+class NotedOptions(Mapping[str, Any]):
+    """A task's own options, which note in `read` what is asked of them."""
 
     def __init__(self, values: Mapping[str, Any], read: set[str]) -> None:
-        super().__init__(values)
-        self.read = read
-
-    def note(self, key: object) -> None:
-        """One more that was asked for."""
-        self.read.add(f"task.{key}")
+        self.values_, self.read = values, read
 
     def __getitem__(self, key: str) -> Any:
-        self.note(key)
-        return super().__getitem__(key)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """As of any mapping."""
-        self.note(key)
-        return super().get(key, default)
-
-    def __contains__(self, key: object) -> bool:
-        self.note(key)
-        return super().__contains__(key)
+        self.read.add(f"task.{key}")
+        return self.values_[key]
 
     def __iter__(self) -> Iterator[str]:
-        for key in super().__iter__():
-            self.note(key)
-            yield key
+        self.read |= {f"task.{key}" for key in self.values_}
+        return iter(self.values_)
+
+    def __len__(self) -> int:
+        return len(self.values_)
 
 
 class NotedJob:

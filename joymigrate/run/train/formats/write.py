@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError
@@ -64,12 +63,7 @@ class FormatWriter:
         self.folder = Path(made)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)  # moved away when all went well
 
     def put(self, name: str, tensor: Tensor, kind: str = msmodelslim.FLOAT) -> None:

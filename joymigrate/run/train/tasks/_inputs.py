@@ -13,7 +13,8 @@ from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Array, Batch, Sample
 from joymigrate.run.train.digests import of_text
-from joymigrate.run.train.tasks.task import Task, TaskContext
+from joymigrate.run.train.tasks import _language
+from joymigrate.run.train.tasks.task import Task, TaskContext, token_sum
 
 MANY_CLASSES = 10_000  # so many names are no classes
 
@@ -68,6 +69,18 @@ class PaddedTexts(Task):
     def forward(self, model: Any, batch: Batch) -> Any:
         """The model's logits [B, …]."""
         return model(**self.inputs(batch)).logits
+
+
+class GuessedTokens(PaddedTexts):
+    """True tokens [B, L] at some places, which the model's logits are compared with."""
+
+    def objective(self, output: Any, batch: Batch) -> Any:
+        """Cross entropy of these tokens."""
+        return token_sum(output, batch["labels"])
+
+    def predictions(self, output: Any, batch: Batch) -> list[dict[str, Any]]:
+        """The most likely tokens there."""
+        return _language.likely_tokens(output, batch, self.tokenizer)
 
 
 class ScoredTexts(PaddedTexts):

@@ -43,10 +43,7 @@ class Grpo(RolloutTask, Task):
     """
 
     SCHEMA: ClassVar[str] = '{"prompt": "…" or [messages], and what the reward reads}'
-    FIELDS: ClassVar[Mapping[str, str]] = {
-        "tokens": TOKENS,
-        "record": "uint8",
-    }  # the record as JSON
+    FIELDS: ClassVar[Mapping[str, str]] = {"tokens": TOKENS, "record": "uint8"}  # as JSON
     OPTIONS: ClassVar[Mapping[str, Any]] = {
         **{"reward": None, "group": 8, "new_tokens": 64, "temperature": 1.0},
         **{"epsilon": 0.2, "epsilon_high": None, "beta": 0.0, "scale": True},

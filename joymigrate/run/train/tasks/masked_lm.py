@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Array, Batch, Sample
-from joymigrate.run.train.tasks import _inputs, _language
-from joymigrate.run.train.tasks.task import TOKENS, token_sum
+from joymigrate.run.train.tasks import _inputs
+from joymigrate.run.train.tasks.task import TOKENS
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 
-class MaskedLm(_inputs.PaddedTexts):
+class MaskedLm(_inputs.GuessedTokens):
     """Models such as BERT."""
 
     MODEL: ClassVar[str] = "AutoModelForMaskedLM"
@@ -68,14 +68,6 @@ class MaskedLm(_inputs.PaddedTexts):
         """Padded texts and the true tokens [B, L]."""
         labels_BL, _ = _inputs.pad_rows([sample["truth"] for sample in samples], -100)
         return {**_inputs.texts(samples, self.tokenizer), "labels": labels_BL}
-
-    def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Cross entropy of the hidden tokens."""
-        return token_sum(output, batch["labels"])
-
-    def predictions(self, output: torch.Tensor, batch: Batch) -> list[dict[str, Any]]:
-        """The most likely tokens at the hidden places."""
-        return _language.likely_tokens(output, batch, self.tokenizer)
 
 
 TASK = MaskedLm

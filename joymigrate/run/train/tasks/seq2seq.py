@@ -9,14 +9,14 @@ import numpy as np
 
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
-from joymigrate.run.train.tasks import _inputs, _language
-from joymigrate.run.train.tasks.task import TOKENS, token_sum
+from joymigrate.run.train.tasks import _inputs
+from joymigrate.run.train.tasks.task import TOKENS
 
 if TYPE_CHECKING:
     import torch
 
 
-class Seq2seq(_inputs.PaddedTexts):
+class Seq2seq(_inputs.GuessedTokens):
     """Models such as T5 and BART."""
 
     MODEL: ClassVar[str] = "AutoModelForSeq2SeqLM"
@@ -70,14 +70,6 @@ class Seq2seq(_inputs.PaddedTexts):
             **self.inputs(batch), decoder_input_ids=shifted, use_cache=False
         ).logits
         return logits
-
-    def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Cross entropy of the target's tokens."""
-        return token_sum(output, batch["labels"])
-
-    def predictions(self, output: torch.Tensor, batch: Batch) -> list[dict[str, Any]]:
-        """The target's most likely tokens, given the true ones before."""
-        return _language.likely_tokens(output, batch, self.tokenizer)
 
 
 def model_config(model: Any) -> Any:
