@@ -83,12 +83,7 @@ def collect_facts(
     the most distinct tensors that one operator was given; `jit_compile`, empty where the program
     leaves it; `visible`, the numbers of the cards that were asked for; environment variables."""
     groups = [one for record in records for one in groups_of(record)]
-    buffers = most_buffers(groups)
-    held: Counter[str] = Counter()
-    for record in records:
-        for device, count in record["reserved_bytes"].items():
-            held[card_of(record, int(device.rpartition(":")[2]))] += count
-    card = max(buffers, key=lambda one: buffers[one] + held[one], default="")
+    buffers, held = most_memory(groups, records)
     forms = Counter(
         row["op"]
         for record in records[:1]
@@ -101,8 +96,8 @@ def collect_facts(
         "visible": tuple(map(int, seen)),
         "ranks_on_card": max(Counter((one.name, one.card) for one in groups).values(), default=0),
         "jobs_on_card": most_jobs(groups),
-        "buffers": buffers[card],
-        "held": held[card],
+        "buffers": buffers,
+        "held": held,
         "memory": settings.memory_bytes,
         "forms": max(forms.values(), default=0),
         "jit_compile": next((record["jit_compile"] for record in records), ""),
@@ -135,12 +130,26 @@ def at_a_time(groups: Sequence[CardGroup]) -> Iterator[tuple[str, list[CardGroup
         yield one.card, [g for g in groups if g.card == one.card and g.began <= one.began < g.ended]
 
 
-def most_buffers(groups: Sequence[CardGroup]) -> Counter[str]:
-    """The most that the buffers of groups take at a time, per card."""
-    most: Counter[str] = Counter()
-    for card, there in at_a_time(groups):
-        most[card] = max(most[card], sum(one.bytes for one in there))
-    return most
+def most_memory(
+    groups: Sequence[CardGroup], records: Sequence[Mapping[str, Any]]
+) -> tuple[int, int]:
+    """The most bytes of one card at a time: of the buffers of groups there, and of what their
+    processes hold at their peaks."""
+    held = {
+        (record["pid"], card_of(record, int(device.rpartition(":")[2]))): count
+        for record in records
+        for device, count in record["reserved_bytes"].items()
+    }
+    taken = [
+        (sum(one.bytes for one in there), sum(held.get((p, card), 0) for p in processes_of(there)))
+        for card, there in at_a_time(groups)
+    ]
+    return max(taken, key=sum, default=(0, 0))
+
+
+def processes_of(groups: Sequence[CardGroup]) -> set[int]:
+    """The processes that have some groups."""
+    return {one.process for one in groups}
 
 
 def most_jobs(groups: Sequence[CardGroup]) -> int:

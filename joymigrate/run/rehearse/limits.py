@@ -140,9 +140,7 @@ def read_parameters(path: Path) -> Mapping[str, tuple[KernelParameter, ...]]:
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             written = row["role"] == "out"  # the documents often leave out some of its dtypes
-            open_ended = written or row.get(
-                "part"
-            )  # what they name in part says nothing of the rest
+            open_ended = written or row.get("part")  # the rest of a part is not said
             dtypes = frozenset(() if open_ended else row["dtypes"].split())
             one = KernelParameter(row["parameter"], dtypes, written, row["source"])
             found.setdefault(row["kernel"], []).append(one)

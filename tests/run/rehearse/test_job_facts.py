@@ -66,6 +66,11 @@ def test_buffers_of_groups_count_beside_what_the_program_holds(
     assert names(record) == (["buffers-of-groups"] if found else [])
 
 
+def test_programs_that_follow_one_another_do_not_hold_a_card_together() -> None:
+    first, then = "g 2 0 1 2", "h 2 0 3 0"
+    assert names(process(1, first, held=40 << 30), process(2, then, held=40 << 30)) == []
+
+
 def test_an_inference_card_compiles_by_shape_unless_told_not_to() -> None:
     card = replace(SETTINGS, soc="Ascend310P3")
     form = {"op": "aten::convolution", "args": [{"tensor": {"shape": [1]}}]}
