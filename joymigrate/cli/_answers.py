@@ -136,6 +136,6 @@ def write_answer(answer: Answer, form: str, output: Path | None = None) -> None:
     with speaking(Language(lang, answer.document.get("texts"))):
         made = answer.draw(form)
     if form == "text":
-        made = made if isinstance(answer.text, str) else fit(made, output)
+        made = made if isinstance(answer.text, str) or form in answer.own else fit(made, output)
         made = made if output is None else COLOR.sub("", made)
     emit(made, output)

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from joymigrate.cli._output import emit
-from joymigrate.errors import Exit, JoyError
+from joymigrate.cli._answers import Answer
+from joymigrate.errors import JoyError
 from joymigrate.evidence import count_grades, grade_line
 from joymigrate.files import read_document, write_output
 
@@ -24,36 +24,28 @@ CHECK = "joymigrate.lock-check/1"
 MARKS = {"broken": "!!", "doubtful": "??"}
 
 
-def run_diagnosis(
-    chip: Chip,
-    env: Path | None,
-    record: bool,
-    lock: Path | None,
-    format: str,
-    output: Path | None,
-) -> int:
+def run_diagnosis(chip: Chip, env: Path | None, record: bool, lock: Path | None) -> Answer:
     """Record, or diagnose a record. 1 when something is known to fail."""
     from joymigrate import environment
     from joymigrate.environment.lock import lock as locked
 
     document = read_environment(env, chip) if env else environment.record(chip)
     if record:
-        emit(json.dumps(document, ensure_ascii=False, indent=1) + "\n", output)
-        return Exit.OK
+        return Answer(document, in_json(document))
     if lock is not None:
         if env is not None:
             raise JoyError("a lock is of this machine", help="leave --env out")
-        text = json.dumps(locked(document, chip), ensure_ascii=False, indent=1) + "\n"
-        write_output(lock, text.encode())
+        write_output(lock, in_json(locked(document, chip)).encode())
     said = environment.diagnose(document, chip)
-    if format == "json":
-        emit(json.dumps(as_json(said), ensure_ascii=False, indent=1) + "\n", output)
-    else:
-        emit("\n".join(lines(said, chip)) + "\n", output)
-    return Exit.FOUND if said.broken else Exit.OK
+    return Answer(as_json(said), "\n".join([*lines(said, chip), ""]), code=bool(said.broken))
 
 
-def compare_lock(chip: Chip, path: Path, format: str, output: Path | None) -> int:
+def in_json(document: Mapping[str, Any]) -> str:
+    """A file that another machine reads."""
+    return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
+
+
+def compare_lock(chip: Chip, path: Path) -> Answer:
     """Whether this machine is as it was locked; 1 with a line for each difference."""
     from joymigrate import environment
     from joymigrate.environment import lock
@@ -64,16 +56,12 @@ def compare_lock(chip: Chip, path: Path, format: str, output: Path | None) -> in
             f"a lock of {locked['chip']}", where=str(path), help=f"--to {locked['chip']}"
         )
     found = lock.differences(locked, lock.lock(environment.record(chip), chip))
-    if format == "json":
-        document = {
-            "schema": CHECK, "chip": chip.name, "lock": path.name, "recorded": locked["recorded"],
-            "differences": found,
-        }  # fmt: skip
-        emit(json.dumps(document, ensure_ascii=False, indent=1) + "\n", output)
-    else:
-        same = f"as it was locked ({locked['recorded']}): {len(locked['packages'])} packages"
-        emit("".join(f"{line}\n" for line in found or [same]), output)
-    return Exit.FOUND if found else Exit.OK
+    document = {
+        "schema": CHECK, "chip": chip.name, "lock": path.name, "recorded": locked["recorded"],
+        "differences": found,
+    }  # fmt: skip
+    same = f"as it was locked ({locked['recorded']}): {len(locked['packages'])} packages"
+    return Answer(document, "".join(f"{line}\n" for line in found or [same]), code=bool(found))
 
 
 def read_environment(path: Path, chip: Chip) -> Mapping[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -13,19 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from joymigrate.cli._answers import Answer, check_format, format_option, write_answer
 from joymigrate.cli._common_options import OUTPUT, TO
 from joymigrate.cli._language import language_of
-from joymigrate.cli._output import emit, one_of, talk
+from joymigrate.cli._output import one_of, talk
 from joymigrate.errors import Exit
-from joymigrate.language import Language, speaking, with_texts
-from joymigrate.report import renderers
+from joymigrate.language import Language, with_texts
 
 if TYPE_CHECKING:
     from joymigrate.ledger import Subject
     from joymigrate.verify.gate import TargetOrigin
     from joymigrate.verify.model import Verdict
 
-FORMATS = ("text", "json", *renderers.DRAWN)
 GRADES = ("documented", "rehearsed", "measured")
 
 GRADE = typer.Option(
@@ -37,7 +35,7 @@ CHECKPOINT = typer.Option(None, "--checkpoint", help="The checkpoint that the ta
 LANG = typer.Option(
     None, "--lang", help="en or zh, but json (default: `lang` of the configuration, else en)."
 )
-FORMAT = typer.Option("text", "--format", help="text, json, md or html.")
+FORMAT = format_option("verdict")
 SUBJECT = typer.Option(
     None,
     "--subject",
@@ -112,7 +110,7 @@ class VerdictView:
 
 def check_view(form: str, lang: str | None = None) -> VerdictView:
     """The output format and the language."""
-    return VerdictView(one_of(form, FORMATS, "--format"), language_of(lang))
+    return VerdictView(check_format(form, "verdict"), language_of(lang))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,27 +134,20 @@ def exit_code(outcome: str) -> int:
     return {"pass": Exit.OK, "fail": Exit.FOUND}.get(outcome, Exit.INCONCLUSIVE)
 
 
-def render(document: Mapping[str, Any], view: VerdictView) -> str:
-    """The document in one of the formats. JSON keeps its words, with what their Chinese is made
-    of under `texts`."""
-    if view.form == "json":
-        return json.dumps(with_texts(document), ensure_ascii=False, indent=1) + "\n"
-    with speaking(Language(view.lang, document.get("texts"))):
-        return render_verdict(document, view.form, verbose=view.verbose)
+def answer_of(document: Mapping[str, Any], view: VerdictView) -> Answer:
+    """The verdict in every format. JSON keeps its words, with what their Chinese is made of under
+    `texts`."""
+    import time
 
+    from joymigrate.report import verdict, verdict_text
 
-def render_verdict(document: Mapping[str, Any], form: str, *, verbose: bool = False) -> str:
-    """The document as text, Markdown or a page, in the language that is spoken."""
-    if form != "text":
-        import time
-
-        from joymigrate.report import verdict
-
-        when = time.strftime("%Y-%m-%d %H:%M") if form == "html" else ""
-        return renderers.render(verdict.describe(document, when=when), form)
-    from joymigrate.report import verdict_text
-
-    return verdict_text.render(document, verbose=verbose)
+    when = time.strftime("%Y-%m-%d %H:%M") if view.form == "html" else ""
+    return Answer(
+        with_texts(document),
+        lambda: verdict.describe(document, when=when),
+        own={"text": lambda: verdict_text.render(document, verbose=view.verbose)},
+        lang=view.lang,
+    )
 
 
 def finish(
@@ -187,7 +178,7 @@ def finish(
         "grade": place.grade,
         "target": {"chip": place.chip, **(document.get("target") or {})},
     }
-    emit(render(document, view), view.output)
+    write_answer(answer_of(document, view), view.form, view.output)
     if about is not None and (place.subject is not None or Ledger.of(Path.cwd()).exists()):
         origin = origin or gate.TargetOrigin(checkpoint=place.checkpoint)
         steps = gate.record(

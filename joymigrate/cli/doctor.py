@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from joymigrate import processors
-from joymigrate.cli._answers import Answer, check_format, write_answer
-from joymigrate.cli._common_options import FORMAT, OUTPUT, TO
-from joymigrate.cli._output import emit, one_of
-from joymigrate.errors import Exit
+from joymigrate.cli._answers import Answer, answers
+from joymigrate.cli._common_options import TO
+from joymigrate.cli._output import one_of
+from joymigrate.language import columns
 
 if TYPE_CHECKING:
     from joymigrate.chips import Chip
@@ -32,6 +32,7 @@ PAD = " " * 6
 TITLES = {"core": "Core", "chip": "Chip", "program": "Programs", "extra": "Extras"}
 
 
+@answers("doctor")
 def command(
     words: list[str] | None = typer.Argument(
         None, metavar="[COMMAND]...", help="Only this command: serve, cluster submit."
@@ -61,9 +62,7 @@ def command(
     project: Path = typer.Option(
         Path(), "--project", metavar="DIR", help="The folder whose configuration holds."
     ),
-    format: str = FORMAT,
-    output: Path | None = OUTPUT,
-) -> int:
+) -> Answer:
     """Show what is installed and missing for each command, and how to get it.
 
     Exits 0 whatever is missing; with COMMAND 1 when that lacks something it needs.
@@ -74,20 +73,18 @@ def command(
     from joymigrate import chips, config
     from joymigrate.cli import _installation, _requirements
 
-    check_format(format, "doctor")
     settings = config.load(project, {"to": to})
     chip = chips.target(settings["to"])
     if show_config:
-        emit(settings_text(settings, format), output)
-        return Exit.OK
+        return show_settings(settings)
     if check_lock is not None:
         from joymigrate.cli._diagnosis import compare_lock
 
-        return compare_lock(chip, check_lock, format, output)
+        return compare_lock(chip, check_lock)
     if fit or record or env or lock:
         from joymigrate.cli._diagnosis import run_diagnosis
 
-        return run_diagnosis(chip, env, record, lock, format, output)
+        return run_diagnosis(chip, env, record, lock)
     uses = select_uses(words or [])
     found = _installation.checks(chip, probe_chip=not words or _requirements.about_chip(uses))
     ready = _requirements.readiness(uses, found, chip)
@@ -95,8 +92,7 @@ def command(
         ready = _requirements.after_trial(ready, _installation.rehearsal_error(chip))
     document = {"schema": SCHEMA, "to": chip.name, **machine(), **as_json(found, ready)}
     text = "\n".join(text_lines(chip, found, ready, whole=not words)) + "\n"
-    write_answer(Answer(document, text), format, output)
-    return Exit.OK if not words or all(item.ready for item in ready) else Exit.FOUND
+    return Answer(document, text, code=bool(words) and not all(item.ready for item in ready))
 
 
 def select_uses(words: list[str]) -> list[CommandUse]:
@@ -225,19 +221,13 @@ def check_lines(found: list[Check], chip: str) -> list[str]:
     return lines
 
 
-def settings_text(settings: Config, format: str) -> str:
+def show_settings(settings: Config) -> Answer:
     """Every configuration value with where it came from."""
-    if format == "json":
-        rows = [
-            {"key": key, "value": value, "source": settings.sources[key]}
-            for key, value in settings.values.items()
-        ]
-        document = {"schema": SCHEMA, "config": rows}
-        return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
-    width = max(map(len, settings.values))
-    shown = {key: json.dumps(value, ensure_ascii=False) for key, value in settings.values.items()}
-    value_width = max(map(len, shown.values()))
-    return "".join(
-        f"{key:<{width}}  {value:<{value_width}}  {settings.sources[key]}\n"
-        for key, value in shown.items()
-    )
+    rows = [
+        {"key": key, "value": value, "source": settings.sources[key]}
+        for key, value in settings.values.items()
+    ]
+    cells = [
+        (row["key"], json.dumps(row["value"], ensure_ascii=False), row["source"]) for row in rows
+    ]
+    return Answer({"schema": SCHEMA, "config": rows}, "\n".join([*columns(cells), ""]))

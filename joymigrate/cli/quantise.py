@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from joymigrate.cli import _verdicts
-from joymigrate.cli._output import Progress, emit, split, talk
+from joymigrate.cli._answers import write_answer
+from joymigrate.cli._output import Progress, split, talk
 
 if TYPE_CHECKING:
     from joymigrate.verify.model import Verdict
@@ -59,7 +60,7 @@ def command(
     device: str = typer.Option("cpu", "--device", help="Where to compute: cpu or a torch device."),
     force: bool = typer.Option(False, "--force", help="Replace a model folder at OUT."),
     lang: str | None = _verdicts.LANG,
-    report: str = typer.Option("text", "--report", help="text, json, md or html, to stdout."),
+    report: str = typer.Option("text", "--report", help="As --format of verify, to stdout."),
     report_file: Path | None = typer.Option(
         None, "--report-file", metavar="FILE", help="Write the report to a file."
     ),
@@ -110,7 +111,8 @@ def command(
     document["quantise"] |= {**made.as_json(), "held_out": apart, "notes": notes}
     document["subject"] = {"name": out.resolve().name}
     record(verdict, document, out, [data, *([evaluation] if evaluation else [])], device)
-    emit(_verdicts.render(document, replace(view, verbose=verbose)), report_file)
+    shown = _verdicts.answer_of(document, replace(view, verbose=verbose))
+    write_answer(shown, view.form, report_file)
     talk([f"wrote {out} ({made.scheme}, {made.format}): joymigrate serve {out}"])
     return _verdicts.exit_code(str(document["verdict"]))
 

@@ -164,7 +164,9 @@ def render(opened: Opened, file: Path, root: Path | None, view: ScanView) -> str
         with speaking(Language(view.lang)):
             return _report_live.render(document, folder, format, view.output)
     if opened.view.schema == VERDICT:
-        return _verdicts.render(document, _verdicts.VerdictView(format, view.lang))
+        shown = _verdicts.answer_of(document, _verdicts.VerdictView(format, view.lang))
+        with speaking(Language(view.lang, document.get("texts"))):
+            return shown.draw(format)
     with speaking(Language(view.lang, document.get("texts"))):
         return documents.show(opened, format)
 
