@@ -180,7 +180,7 @@ def source_of(job: Job, task: Task, rank: int, folder: RunFolder, tell: Tell) ->
     pieces = group.share(
         lambda: pieces_of(
             files, job.data.format, reading, folder.path / CHECKPOINTS, tell,
-            grows=not job.data.weights, memory=cache_folder(job),
+            grows=not job.data.weights, memory=cache_folder(job), limit=job.data.limit,
         )
     )  # fmt: skip
     parts = pieces[0].by_file() if job.data.weights else pieces[:1]

@@ -51,14 +51,16 @@ def pieces_of(
     *,
     grows: bool = True,
     memory: Path | None = None,
+    limit: int | None = None,
 ) -> list[DataPiece]:
     """The pieces of the data as the run goes on from its newest checkpoint.
 
     `reading` is the task's identity; `grows`: whether the order of samples can take more of
-    them; `memory`: a folder that keeps digests. Raises `JoyError` where other data, or data that
-    are read otherwise, would be gone on with, unless `--accept-data` was given.
+    them; `memory`: a folder that keeps digests; `limit`: records of each file. Raises `JoyError`
+    where other data, or data that are read otherwise, would be gone on with, unless
+    `--accept-data` was given.
     """
-    everything = whole(files, format)
+    everything = whole(files, format, limit)
     store = CheckpointStore(checkpoints)
     newest = store.newest()
     saved = store.extra(newest) if newest is not None else {}
@@ -87,12 +89,12 @@ def pieces_of(
     return known
 
 
-def whole(files: Sequence[Path], format: str) -> list[Portion]:
-    """Files as they are now."""
-    return [Portion(path, 0, records.size_of(path, format)) for path in files]
+def whole(files: Sequence[Path], format: str, limit: int | None = None) -> list[Portion]:
+    """Files as they are now, with at most `limit` records of each."""
+    return [Portion(path, 0, records.size_of(path, format, limit)) for path in files]
 
 
-def has_grown(checkpoints: Path, format: str) -> bool:
+def has_grown(checkpoints: Path, format: str, limit: int | None = None) -> bool:
     """Whether a file is longer than at the newest checkpoint."""
     store = CheckpointStore(checkpoints)
     newest = store.newest()
@@ -100,7 +102,7 @@ def has_grown(checkpoints: Path, format: str) -> bool:
     pieces = [piece_of(one) for one in known.get("pieces", ())]
     ends = {one.path: one.end or 0 for piece in pieces for one in piece.portions}
     there = ((path, end) for path, end in ends.items() if path.is_file())
-    return any(records.size_of(path, format) > end for path, end in there)
+    return any(records.size_of(path, format, limit) > end for path, end in there)
 
 
 def piece_at(

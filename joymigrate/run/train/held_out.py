@@ -95,7 +95,7 @@ def held_out_piece(job: Job) -> DataPiece:
     """The records of `data.eval`."""
     files, format = files_named(job, job.data.eval), job.data.format
     records.check(files, format, "data.eval")
-    return piece_at(0, whole(files, format), format, cache_folder(job))
+    return piece_at(0, whole(files, format, job.data.limit), format, cache_folder(job))
 
 
 def unpack(task: Task) -> Task:

@@ -70,6 +70,7 @@ class Data:
     format: str = setting(
         "auto", "auto goes by the suffix", choices=("auto", "jsonl", "parquet", "text")
     )
+    limit: int | None = setting(None, "records of each file, at most the first so many", least=1)
     max_length: int = setting(512, "tokens of a sequence, at most", least=2)
     packing: bool = setting(True, "put several documents into one sequence, kept apart")
     template: str | None = setting(None, "a Jinja file with a chat template (else the tokenizer's)")
@@ -313,6 +314,10 @@ def check(job: Job) -> None:
     if not isinstance(job.kernels, dict) and job.kernels not in ("auto", "off", False):
         raise JoyError(
             f"'kernels' takes auto, off or operators with implementations, got {job.kernels!r}"
+        )
+    if job.data.limit is not None and job.data.schema is not None:
+        raise JoyError(
+            "rows of features are not limited", where="data.limit", help="write a shorter file"
         )
     if job.steps is not None:
         check_warmup(job, job.steps)

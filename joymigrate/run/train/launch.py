@@ -116,7 +116,9 @@ def explain_end(job: Job, folder: RunFolder, start: LaunchOptions) -> str | None
     ended = has_ended(job, known.get("best"))
     if left and not ended:
         return None
-    if (left or job.steps is None) and has_grown(folder.path / CHECKPOINTS, job.data.format):
+    if (left or job.steps is None) and has_grown(
+        folder.path / CHECKPOINTS, job.data.format, job.data.limit
+    ):
         return None
     how = "more steps continue it"
     if ended:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -160,13 +161,18 @@ def counts_records(path: Path, format: str) -> bool:
     return kind == "parquet" or (kind == "jsonl" and begins_array(path))
 
 
-def size_of(path: Path, format: str) -> int:
-    """The end of a file as a portion has it: its records, or its bytes."""
-    if not counts_records(path, format):
-        return path.stat().st_size
-    if kind_of(path, format) == "parquet":
-        return int(open_parquet(path).metadata.num_rows)
-    return len(read_array(path))
+def size_of(path: Path, format: str, limit: int | None = None) -> int:
+    """The end of a file, or of its first `limit` records, as a portion has it."""
+    if counts_records(path, format):
+        parquet = kind_of(path, format) == "parquet"
+        count = open_parquet(path).metadata.num_rows if parquet else len(read_array(path))
+        return int(count if limit is None else min(count, limit))
+    if limit is not None:
+        found = lines(path, RecordPosition(), json_lines=kind_of(path, format) == "jsonl")
+        ends = [mark.offset for _, mark in itertools.islice(found, limit)]
+        if len(ends) == limit:
+            return ends[-1]
+    return path.stat().st_size
 
 
 def digest_of(part: Portion, format: str, memory: Path | None = None) -> str:

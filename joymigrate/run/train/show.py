@@ -17,6 +17,7 @@ from joymigrate.run.train import records
 from joymigrate.run.train.assemble import task_of
 from joymigrate.run.train.build import Losses
 from joymigrate.run.train.columns import Array, Sample
+from joymigrate.run.train.data_state import whole
 from joymigrate.run.train.job import Job, data_files
 from joymigrate.run.train.tasks import Task
 
@@ -73,10 +74,11 @@ def show(job: Job, numbers: Sequence[int], first: int, most: int) -> ShownData:
     task = task_of(job)
     files = data_files(job)
     records.check(files, job.data.format)
+    parts = whole(files, job.data.format, job.data.limit)
     wanted = {*numbers, *range(1, first + 1)}
     last = max([most, *numbers])
     shown, lost, refused, samples, count = [], Losses(), dict[str, int](), 0, 0
-    for count, (record, _) in enumerate(records.read(files, job.data.format), 1):
+    for count, (record, _) in enumerate(records.read(parts, job.data.format), 1):
         if count > last:
             count -= 1
             break

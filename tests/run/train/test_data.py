@@ -172,6 +172,36 @@ def test_parquet_gives_the_same_records_as_jsonl_from_any_mark(tmp_path: Path) -
 # -- order ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet"])
+def test_a_limit_takes_the_first_records_of_a_file_and_no_growth_behind_them(
+    tmp_path: Path, suffix: str
+) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    path = tmp_path / f"data{suffix}"
+
+    def write(count: int) -> None:
+        found = [{"text": f"t{number}"} for number in range(count)]
+        if suffix == ".parquet":
+            parquet.write_table(pa.Table.from_pylist(found), path)
+        elif suffix == ".json":
+            path.write_text(json.dumps(found))
+        else:
+            path.write_text("\n\n".join(map(json.dumps, found)))
+
+    def read(limit: int | None) -> list[str]:
+        parts = data_state.whole([path], "auto", limit)
+        return [record.value["text"] for record, _ in records.read(parts)]
+
+    write(4)
+    assert read(3) == ["t0", "t1", "t2"]
+    assert read(9) == read(None) == ["t0", "t1", "t2", "t3"]
+    before = data_state.piece_at(0, data_state.whole([path], "auto", 3), "auto")
+    write(6)
+    assert data_state.piece_at(0, data_state.whole([path], "auto", 3), "auto") == before
+
+
 @given(st.integers(1, 5000), st.integers(0, 2**40), st.integers(0, 3))
 @settings(max_examples=60, deadline=None)
 def test_every_epoch_has_every_sample_once(size: int, seed: int, epoch: int) -> None:

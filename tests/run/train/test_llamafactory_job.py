@@ -16,7 +16,7 @@ from joymigrate.run.train import engines, job, llamafactory_job
 from joymigrate.run.train.engines import engine_command
 from tests.run.train import jobs
 
-# As its examples write one (examples/train_lora), without max_samples.
+# As its examples write one (examples/train_lora).
 FILE: dict[str, Any] = {
     "model_name_or_path": "model",
     "trust_remote_code": True,
@@ -29,6 +29,7 @@ FILE: dict[str, Any] = {
     "dataset_dir": ".",
     "template": "qwen3_nothink",
     "cutoff_len": 64,
+    "max_samples": 60,
     "preprocessing_num_workers": 16,
     "output_dir": "saves/lora",
     "logging_steps": 10,
@@ -73,7 +74,7 @@ def test_a_file_becomes_a_job(here: Path) -> None:
     made, lines = load(here)
     assert made.task.name == "sft"
     assert made.data.train == (str(here / "sums.jsonl"),)
-    assert (made.data.max_length, made.data.packing) == (64, False)
+    assert (made.data.max_length, made.data.limit, made.data.packing) == (64, 60, False)
     assert (made.method.name, made.method.rank, made.method.alpha) == ("lora", 4, 8)
     assert made.method.targets == ("q_proj", "v_proj")
     assert (made.batch.micro, made.batch.size) == (2, 8)
@@ -102,7 +103,7 @@ def test_every_key_of_the_file_has_its_line(here: Path) -> None:
     ("changes", "expected"),
     [
         ({"use_galore": True}, "use_galore is True: the optimisers are AdamW and SGD"),
-        ({"max_samples": 1000, "use_dora": True}, "max_samples is 1000: .*; use_dora is True"),
+        ({"val_size": 0.1, "use_dora": True}, "val_size is 0.1: .*; use_dora is True"),
         ({"lora_rnk": 4}, "unknown key 'lora_rnk'. Did you mean 'lora_rank'"),
         ({"lr_scheduler_type": "polynomial"}, "lr_scheduler_type 'polynomial' is nothing"),
         ({"stage": "kto"}, "stage 'kto' is nothing"),
@@ -178,5 +179,6 @@ def test_the_command_says_what_became_of_the_keys(here: Path, capsys: Any) -> No
     assert _main.run(["train", "show", "lora.yaml", *options]) == 0
     out, told = capsys.readouterr()
     assert "user: double" in out
+    assert "60 records" in out
     assert "lora_rank 4: method.rank 4" in told
     assert "template qwen3_nothink: not used, the tokenizer's own chat template" in told

@@ -57,6 +57,7 @@ def render(job: Job) -> RenderedCommand:
         "dataset": ",".join(f"{job.name}_{n}" for n in range(len(job.data.train))),
         "template": job.task.options.get("template"),  # else read from the tokenizer's
         "cutoff_len": job.data.max_length,
+        "max_samples": job.data.limit,
         "packing": packs,
         "neat_packing": packs and stage == "sft",  # documents of a row stay apart
         **training_arguments(job),
