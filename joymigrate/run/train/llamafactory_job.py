@@ -31,6 +31,8 @@ TAGS = {
                            "function": "assistant", "system": "system"}.items()
     },
 }  # fmt: skip
+# Parts of a DeepSpeed file that say where values lie, not what they are.
+SHARDING = ("zero_optimization", "zero_allow_untested_optimizer")
 Made = dict[str, Any]  # keys of a job, with dots, and their values
 
 
@@ -108,7 +110,7 @@ def became(given: GivenKeys, key: str, row: Mapping[str, Any], made: Made) -> st
         (other, wanted), = row["only"].items()  # fmt: skip
         return f"not used, it counts with {other} {wanted}"
     if row["to"] not in made:
-        return "not used, another key decides"
+        return f"not used, {row.get('note', 'another key decides')}"
     note = f" ({row['note']})" if "note" in row else ""
     return f"{row['to']} {made[row['to']]}{note}"
 
@@ -267,6 +269,18 @@ class GivenKeys:
         half = "bfloat16" if self["bf16"] or self["pure_bf16"] else "float16"
         plain = not (self["bf16"] or self["fp16"] or self["pure_bf16"])
         return {"dtype": "float32" if plain else half, "master": not self["pure_bf16"]}
+
+    def sharding(self, key: str) -> Made:
+        """A DeepSpeed file that says how to shard alone: all else is `auto`, as here."""
+        value = self[key]
+        if value is None:
+            return {}
+        told = value if isinstance(value, dict) else load_file(self.here / str(value))[0]
+        for part, says in told.items() if isinstance(told, dict) else [(key, told)]:
+            plain = says.get("enabled") if part in ("bf16", "fp16") else says
+            if part not in SHARDING and plain != "auto":
+                raise self.wrong(f"{key}", f"its '{part}' computes something else; take it out")
+        return {}
 
     def betas(self, key: str) -> Made:
         """Of AdamW."""

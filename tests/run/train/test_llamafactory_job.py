@@ -122,6 +122,17 @@ def test_what_would_compute_something_else_is_refused(
     assert seen.value.help
 
 
+def test_a_deepspeed_file_may_shard_and_no_more(here: Path) -> None:
+    plan = {"train_batch_size": "auto", "bf16": {"enabled": "auto"}, "zero_optimization": {}}
+    (here / "zero.json").write_text(json.dumps(plan))
+    _, lines = load(here, deepspeed="zero.json")
+    assert [line for line in lines if "--set layout.fsdp=N" in line and "zero.json" in line]
+    (here / "zero.json").write_text(json.dumps({**plan, "optimizer": {"type": "Lion"}}))
+    with pytest.raises(JoyError, match="is nothing that train does") as seen:
+        load(here, deepspeed="zero.json")
+    assert "its 'optimizer'" in (seen.value.help or "")
+
+
 def test_records_described_otherwise_are_refused(here: Path) -> None:
     other = {**SUMS, "columns": {"messages": "messages", "tools": "functions_of_mine"}}
     (here / "dataset_info.json").write_text(json.dumps({"sums": other}))
