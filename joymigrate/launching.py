@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -24,6 +26,14 @@ PYTHON = re.compile(r"python(\d(\.\d+)?)?$")
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 SWITCH = "JOYMIGRATE_SWITCH"
 REHEARSAL = "JOYMIGRATE_REHEARSE"  # the simulated chip brings the driver's libraries itself
+START = Path(__file__).parent / "run" / "rehearse" / "start"  # the sitecustomize of our runs
+START_PATH = "JOYMIGRATE_START"  # for Pythons without our PYTHONPATH: scripts/joymigrate.pth
+STARTED = "JOYMIGRATE_STARTED"  # a file that the first Python with our hooks makes
+NOT_STARTED = "no Python of this command loaded joymigrate's hooks"
+WHY_NOT = (
+    "they are lost where the command empties the environment (`env -i`), starts Python with -S, "
+    "or starts another Python than this one: {python}"
+)
 HIDE = "joymigrate.chips.presence:hide_driverless"
 CALLER_AUTOLOAD = "JOYMIGRATE_CALLER_AUTOLOAD"
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -94,15 +104,28 @@ def environment(**changes: str) -> dict[str, str]:
     return made
 
 
-def with_start(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment with the folder whose sitecustomize calls our hooks in front of PYTHONPATH,
-    once."""
-    from joymigrate.run.rehearse.session import START
-
+def with_start(environment: Mapping[str, str], *behind: Path) -> dict[str, str]:
+    """The environment in which each Python calls our hooks first: their folder, and those `behind`
+    it, stand in front of PYTHONPATH once, and in a variable that our installed .pth file reads."""
     made = dict(environment)
-    entries = [e for e in made.get("PYTHONPATH", "").split(os.pathsep) if e]
-    made["PYTHONPATH"] = os.pathsep.join([str(START), *(e for e in entries if e != str(START))])
+    before = filter(None, made.get(START_PATH, "").split(os.pathsep))
+    first = [*dict.fromkeys([str(START), *map(str, behind), *before])]
+    entries = [e for e in made.get("PYTHONPATH", "").split(os.pathsep) if e and e not in first]
+    made["PYTHONPATH"] = os.pathsep.join([*first, *entries])
+    made[START_PATH] = os.pathsep.join(first)
     return made
+
+
+def run_with_hooks(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run a resolved command whose Pythons call our hooks first; say on stderr where none did."""
+    with tempfile.TemporaryDirectory(prefix="joymigrate-start-") as folder:
+        made = {STARTED: os.path.join(folder, "started"), **with_start(environment)}
+        code = run(command, made)
+        if not os.path.exists(made[STARTED]):
+            print(f"error: {NOT_STARTED}", file=sys.stderr)
+            print(f"  at {shlex.join(command)}", file=sys.stderr)
+            print(f"  help: {WHY_NOT.format(python=sys.executable)}", file=sys.stderr)
+        return code
 
 
 def run(command: Sequence[str], environment: Mapping[str, str]) -> int:

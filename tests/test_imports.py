@@ -22,6 +22,7 @@ ROWS: list[list[str]] = [
     ["attach", "files", "extras", "modes", "language", "stats", "processors", "orphans"],
     ["settings", "seeded", "evidence"],
     ["config", "chips", "ledger", "device", "run.serve.web", "run.serve.evidence"],
+    ["launching"],
     [
         "blame",
         "rewrite",
@@ -49,7 +50,7 @@ ROWS: list[list[str]] = [
     ["run.train"],
     ["run.serve.gateway", "run.serve.ranking", "run.render", "run.bundle"],
     ["run.serve.generative"],
-    ["report", "launching"],
+    ["report"],
     ["journey", "api", "codemods"],
     ["agent"],
     ["cli"],

@@ -88,7 +88,7 @@ def test_the_wheel_has_every_rule_and_nothing_beside_the_package(built: Path) ->
         if name.startswith("joymigrate/_rules/")
     )
     assert packaged == RULES
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"joymigrate"}
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"joymigrate", "joymigrate.pth"}
     assert "joymigrate/py.typed" in names
     sources = {
         path.relative_to(REPOSITORY).as_posix()

@@ -12,6 +12,7 @@ from joymigrate.blame.exceptions import Raised
 from joymigrate.chips import all_chips
 from joymigrate.chips.advice import NameAdvice
 from joymigrate.language import Text
+from joymigrate.launching import NOT_STARTED
 
 # torch's own words where the origin's device is asked for and is not there.
 ORIGIN = re.compile(
@@ -30,6 +31,7 @@ QUESTION = re.compile(
 WORD = re.compile(r"cuda|nccl|nvidia", re.IGNORECASE)
 SIMULATION = re.compile(
     r"has no simulation|this says nothing about the chip|stand-in: |has no stand-in"
+    rf"|{NOT_STARTED}"
 )
 # torch's words where only its kernels for the host can't do what those of a card can.
 HOST_LIMIT = re.compile(

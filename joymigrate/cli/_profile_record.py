@@ -105,8 +105,7 @@ def record_here(
     hidden = hide_driverless()
     base = launching.environment(**({launching.AUTOLOAD: "0"} if hidden else {}))
     with record.open_recording(replace(settings, hidden=hidden)) as ready:
-        environment = launching.with_start(record.environment(ready, base))
-        code = launching.run(resolved, environment)
+        code = launching.run_with_hooks(resolved, record.environment(ready, base))
     return code, record.read_written(settings.out)
 
 
@@ -150,8 +149,7 @@ def record_rehearsed(
         base = session.environment(rehearsal, launching.environment())
         around = _switch.switch_to(resolved, base, chip=chip) if migrate else nullcontext(base)
         with around as switched:
-            environment = launching.with_start(record.environment(ready, switched))
-            code = launching.run(resolved, environment)
+            code = launching.run_with_hooks(resolved, record.environment(ready, switched))
     return code, record.read_written(settings.out)
 
 

@@ -77,7 +77,7 @@ def target(
         outputs = baseline.outputs.get("patterns", ())
         recording = session.recording(settings, resolved, environment, outputs)
         with recording as running, aside(replay.aside):
-            code = launching.run(resolved, launching.with_start(running.environment))
+            code = launching.run_with_hooks(resolved, running.environment)
             running.code = code
         try:
             made = open_bundle(folder)

@@ -81,7 +81,7 @@ def command(
         resolved = launching.resolve(command_line)
         recording = session.recording(settings, resolved, launching.environment())
         with recording as running, _replaying.aside(asked.output is None):
-            running.code = launching.run(resolved, launching.with_start(running.environment))
+            running.code = launching.run_with_hooks(resolved, running.environment)
         second = _replaying.ReplayRequest(
             baseline=room / "window.jmb", command=program or [], aside=asked.output is None
         )

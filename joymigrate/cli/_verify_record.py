@@ -111,7 +111,7 @@ def command(
     environment = random_numbers(launching.environment(), seed, draws)
     began = time.monotonic()
     with session.recording(settings, resolved, environment, outputs) as running:
-        code = launching.run(resolved, launching.with_start(running.environment))
+        code = launching.run_with_hooks(resolved, running.environment)
         running.code = code
     seconds = time.monotonic() - began
     try:
@@ -188,7 +188,7 @@ def run_again(
                 session.recording(other, resolved, environment, outputs) as running,
                 silent(),
             ):
-                code = launching.run(resolved, launching.with_start(running.environment))
+                code = launching.run_with_hooks(resolved, running.environment)
                 running.code = code
             again = repeat_runs.open_run(folder, code, bundle, until)
             if again is None:

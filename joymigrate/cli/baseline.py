@@ -55,14 +55,17 @@ def command(
     resolved = launching.resolve(words)
     with tempfile.TemporaryDirectory(prefix="joymigrate-baseline-") as folder:
         settings = DoorSettings(cards=cards, model=model, notes=folder)
-        environment = launching.with_start(settings.environment(launching.environment()))
+        started = Path(folder) / "started"
+        named = {launching.STARTED: str(started)}
+        environment = settings.environment(launching.environment(**named))
         if record is not None:
             ours = [sys.executable, "-m", "joymigrate", "verify", "record", "-o", str(record)]
             asked = ["--steps", steps, *(["--once"] if once else []), *(["-q"] if quiet else [])]
             resolved = [*ours, *asked, "--", *words]
-            environment = settings.environment(launching.environment())
-        code = launching.run(resolved, environment)
-        found = summarise(settings, code, words)
+            code = launching.run(resolved, environment)
+        else:
+            code = launching.run_with_hooks(resolved, environment)
+        found = summarise(settings, code, words, loaded=started.exists())
     if not quiet:
         with speaking(language):
             print(as_text(found), file=sys.stderr)
@@ -70,6 +73,8 @@ def command(
         with speaking(language):
             said = json.dumps(with_texts(found), indent=1) if form == "json" else as_text(found)
         emit(said + "\n", output)
+    if not found["loaded"]:
+        return code or 2
     ledger = Ledger.of(Path.cwd())
     ledger.record(
         Step(

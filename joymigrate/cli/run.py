@@ -48,7 +48,7 @@ def command(
             resolved, base, chip=chip, kind=switch, follow_imports=follow_imports, quiet=quiet,
             notes=notes,
         ) as environment:  # fmt: skip
-            code = launching.run(resolved, launching.with_start(environment))
+            code = launching.run_with_hooks(resolved, environment)
         if not quiet:
             for line in unread_lines(read_notes(Path(notes))["words"]):
                 print(f"switch: {line}", file=sys.stderr)

@@ -21,6 +21,7 @@ from joymigrate.journey import places
 from joymigrate.journey.context import CompletedCommand, StepContext
 from joymigrate.journey.sites import device_names, sites
 from joymigrate.journey.tree import SKIPPED
+from joymigrate.launching import NOT_STARTED
 from joymigrate.run.rehearse.stop_judge import list_versions
 
 # What our own commands say of the program that they ran.
@@ -74,11 +75,12 @@ def evidence(
     code = ENDED.search(text)
     said = [line for line in text.splitlines() if not OURS.match(line)]
     place = (folder or at.request.project).resolve()
+    hooked = NOT_STARTED not in text  # else what was run is another program than was asked for
     return StopEvidence(
         Program(place, tuple(SKIPPED)),
-        read_chain(done.notes, text),
+        read_chain(done.notes, text) if hooked else (),
         int(code[1]) if code else done.code,
-        said[-1].strip() if said else first_words(text),
+        (said[-1].strip() if said else first_words(text)) if hooked else NOT_STARTED,
         on_chip,
         before=before(at) if on_chip else None,
         written=lines_of_ours(at) if on_chip else {},

@@ -13,7 +13,7 @@ from joymigrate.blame.end_files import prepare, read_chain
 from joymigrate.blame.judge import judge
 from joymigrate.blame.program import Program
 from joymigrate.blame.stop import Stop, StopEvidence
-from joymigrate.run.rehearse.session import START
+from joymigrate.launching import START
 
 
 def stop_of(folder: Path, program: str, *arguments: str) -> Stop:

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 from joymigrate.journey import places
+from joymigrate.launching import START
 from joymigrate.report.journey.reach import share
 from joymigrate.report.journey_text import not_reached
 from joymigrate.run.rehearse import reach
-from joymigrate.run.rehearse.session import START
 
 OLD = b'''"""Text."""
 import torch

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from joymigrate.run.rehearse.session import START
+from joymigrate.launching import START
 
 DRAWING = """
 import json, random, sys

@@ -15,12 +15,15 @@ WHAT = "computed on this CPU, float32 matmuls exact, no TF32; the GPU's own roun
 MOST = 5  # lines of a kind in text
 
 
-def summarise(settings: DoorSettings, code: int, command: list[str]) -> dict[str, Any]:
-    """The report of a run that ended with `code`."""
+def summarise(
+    settings: DoorSettings, code: int, command: list[str], *, loaded: bool
+) -> dict[str, Any]:
+    """The report of a run that ended with `code`. `loaded`: a Python of it had the stand-ins."""
     seen = read_notes(Path(settings.notes))
     return {
         "schema": SCHEMA,
         "what": Text.of(WHAT),
+        "loaded": loaded,
         "reference": "cpu",
         "command": command,
         "exit_code": code,
@@ -36,6 +39,8 @@ def as_text(found: Mapping[str, Any]) -> str:
     """The report on a terminal."""
     calls = sum(row["calls"] for row in found["words"])
     lines = [tell("baseline: {what}", what=tell(found["what"]))]
+    if not found["loaded"]:
+        lines = [tell("baseline: no Python of this command had the stand-ins: this is no baseline")]
     lines.append(
         tell(
             "  the program ended with exit code {code}; {calls} calls named a card",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -13,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.language import restore_texts
+from joymigrate.launching import with_start
 from joymigrate.run.rehearse.build import build, find_package
 from joymigrate.run.rehearse.options import with_cann
 from joymigrate.run.rehearse.presence import refuse_real_chip
 from joymigrate.run.rehearse.releases import choose
 from joymigrate.run.rehearse.settings import ENVIRONMENT, OWN_VARIABLES, RehearsalSettings
-
-START = Path(__file__).parent / "start"  # holds the sitecustomize that every Python child runs
 
 
 @contextmanager
@@ -43,11 +41,8 @@ def open_session(settings: RehearsalSettings) -> Iterator[RehearsalSettings]:
 
 def environment(settings: RehearsalSettings, base: Mapping[str, str]) -> dict[str, str]:
     """`base` with what makes each Python below it part of the rehearsal."""
-    made = dict(base)
     kept = choose()
-    before = [str(START)] if kept is None else [str(START), str(kept.folder)]
-    path = [*before, *filter(None, made.get("PYTHONPATH", "").split(os.pathsep))]
-    made["PYTHONPATH"] = os.pathsep.join(path)
+    made = with_start(base, *([] if kept is None else [kept.folder]))
     made[ENVIRONMENT] = str(settings.session)
     made |= OWN_VARIABLES
     if settings.policy == "error":  # the package's own refusal, for what we can't count by name

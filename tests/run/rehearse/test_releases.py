@@ -14,6 +14,7 @@ import pytest
 from joymigrate.cli import _rehearse_setup
 from joymigrate.cli._main import run
 from joymigrate.errors import JoyError
+from joymigrate.launching import START
 from joymigrate.run.rehearse import build, releases, session
 
 TORCH = metadata.version("torch").partition("+")[0]
@@ -64,7 +65,7 @@ def test_the_newest_build_for_this_torch_is_taken_and_used_by_rehearsals_alone(
     assert build.find_package().folder == made.folder / "torch_npu"
     settings = type("S", (), {"session": tmp_path, "policy": "count"})()
     path = session.environment(settings, {"PYTHONPATH": "mine"})["PYTHONPATH"].split(os.pathsep)
-    assert path == [str(session.START), str(made.folder), "mine"]
+    assert path == [str(START), str(made.folder), "mine"]
     assert set(sys.path) == before
     assert '"sha256"' in (made.folder / releases.ORIGIN).read_text()
     again = releases.set_up(tell=lambda line: pytest.fail(line))

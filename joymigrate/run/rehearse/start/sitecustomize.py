@@ -1,7 +1,8 @@
 """Runs when any Python of a joymigrate run starts: the hooks first, then the user's own file.
 
 `joymigrate rehearse` and `joymigrate run` put this folder in front of PYTHONPATH; children and
-workers inherit it. Hooks, in this order, before a line of user code:
+workers inherit it. An installed .pth file does the same where PYTHONPATH is replaced or ignored.
+Hooks, in this order, before a line of user code:
 
 - JOYMIGRATE_SEED=number — seeds random, numpy and torch, for programs that set no seed;
 - JOYMIGRATE_SWITCH=module:function — called without arguments (the runtime switch: an import
@@ -17,6 +18,7 @@ workers inherit it. Hooks, in this order, before a line of user code:
 A Python without joymigrate (a system tool that the program starts) is left as it is.
 """
 
+import contextlib
 import os
 import sys
 
@@ -35,6 +37,9 @@ def start() -> None:
 
     if importlib.util.find_spec("joymigrate") is None:
         return
+    if os.environ.get("JOYMIGRATE_STARTED"):
+        with contextlib.suppress(OSError):  # the run that asked is over
+            open(os.environ["JOYMIGRATE_STARTED"], "w").close()
     if os.environ.get("JOYMIGRATE_STOPS"):
         call_switch("joymigrate.blame.watch:start")
     if os.environ.get("JOYMIGRATE_SEED"):
