@@ -37,6 +37,7 @@ BESIDE = "it goes with `{text}` ({path}:{line}), which stays"
 BESIDE_WAITING = "it goes with `{text}` ({path}:{line}), which needs review"
 SERVED = "its value is asked for `{text}` as well (line {line})"
 Site = tuple[str, int, int]  # file, line and column of a finding
+Place = tuple[str, StayingPlace]  # with its file
 Way = tuple[tuple[str, int, str], ...]  # lines that a value goes through: file, line, and how
 IGNORED = re.compile(r"joymigrate:\s*ignore")
 QUESTION = re.compile(r"\bget_device_(?:capability|name|properties)\s*\(")  # of the card
@@ -72,7 +73,10 @@ class Solver:
     held: dict[int, TierDecision] = field(default_factory=dict)
     _spans: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
     _groups: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    _places: dict[str, list[StayingPlace]] = field(default_factory=lambda: defaultdict(list))
+    _places: dict[int, list[Place]] = field(default_factory=lambda: defaultdict(list))
+    _texts: dict[str, list[tuple[Cell, int, int]]] = field(default_factory=dict)
+    _closed: set[tuple[str, int, int, Tier]] = field(default_factory=set)  # conditions
+    _asked: list[Place] = field(default_factory=list)  # places whose conditions are still to hold
 
     def __post_init__(self) -> None:
         spans: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
@@ -126,6 +130,16 @@ class Solver:
         """What a place says, in one line."""
         return " ".join(self.graph.texts[path][place.start : place.end].split())
 
+    def texts(self, path: str) -> list[tuple[Cell, int, int]]:
+        """The texts of a file, each with its span in bytes."""
+        home, source = self.graph.file(path), self.graph.load(path)
+        if path not in self._texts and home is not None and source is not None:
+            self._texts[path] = [
+                (cell, source.to_bytes(place.start), source.to_bytes(place.end))
+                for cell, place in home.places.items()
+            ]
+        return self._texts.get(path, [])
+
     def place(self, cell: Cell) -> TextPlace | None:
         """The place of a text."""
         return place_of(self.graph, cell)
@@ -144,22 +158,35 @@ class Solver:
     ) -> dict[int, TierDecision]:
         """Hold what the texts that stay in `paths` reach, and the conditions before other places
         that stay; findings by number."""
-        for path, each in staying:
-            self._places[path].append(each)
-        todo = [
-            c for path, known in self._places.items() for e in known for c in self.keep(path, e)
-        ]
+        self._asked = list(staying)
+        for path, each in self._asked:
+            for number in self.over(path, each.start, each.end):
+                self._places[number].append((path, each))
+        todo = self.keep_asked()
         todo += [cell for path in self.graph.texts for cell in self.serve(path)]
         todo += [cell for path in paths for cell in self.staying(path)]
         seen: set[tuple[Cell, Tier]] = set()
-        while todo:
-            cell = todo.pop()
-            tier = self.state(cell)
-            if tier is Tier.SAFE or (cell, tier) in seen:
+        while todo or self._asked:
+            todo += self.keep_asked()
+            cell = todo.pop() if todo else None
+            tier = self.state(cell) if cell is not None else Tier.SAFE
+            if cell is None or tier is Tier.SAFE or (cell, tier) in seen:
                 continue
             seen.add((cell, tier))
             todo += self.spread(cell, tier)
         return self.held
+
+    def keep_asked(self) -> list[Cell]:
+        """Hold what the places that are noted for it stand behind; gives texts that stay."""
+        found: list[Cell] = []
+        seen: set[tuple[Place, Tier]] = set()
+        for path, place in self._asked:  # grows on the way
+            known = ((path, place), self.fate(path, place))
+            if known not in seen:
+                seen.add(known)
+                found += self.keep(path, place)
+        self._asked.clear()
+        return found
 
     def serve(self, path: str) -> Iterator[Cell]:
         """Hold questions of a file whose value is asked for the target as well, by itself."""
@@ -251,19 +278,14 @@ class Solver:
             finding = self.findings[each]
             home = self.graph.file(finding.path)
             met = False
-            for start, end in self.spans(finding) if home is not None else ():
-                for cell, there in home.places.items():  # type: ignore[union-attr]
-                    source = self.graph.load(finding.path)
-                    if source is not None and overlaps(
-                        source.to_bytes(there.start), source.to_bytes(there.end), start, end
-                    ):
-                        met = True
-                        yield cell
-                        yield from self.hold_guards(cell, why.tier)
-            for place in self._places.get(finding.path, ()):
-                follows = bool(place.asked) or not met  # a value's own guards are held above
-                if follows and each in self.over(finding.path, place.start, place.end):
-                    yield from self.keep(finding.path, place)
+            spans = self.spans(finding) if home is not None else ()
+            for cell, first, last in self.texts(finding.path) if spans else ():
+                if any(overlaps(first, last, start, end) for start, end in spans):
+                    met = True
+                    yield cell
+                    yield from self.hold_guards(cell, why.tier)
+            places = self._places.get(each, ())  # a value's own guards are held above
+            self._asked += [(path, e) for path, e in places if e.asked or not met]
 
     def hold_guards(self, cell: Cell, tier: Tier, name: Cell | None = None) -> Iterator[Cell]:
         """Hold the conditions that a text stands behind, or a name that holds its value."""
@@ -304,6 +326,10 @@ class Solver:
                     list(self.hold(number, before))  # it tells nothing about its value
                 return
             if moves or any(guard.start <= cell[2] < guard.end for cell in home.questions):
+                known = (path, guard.start, guard.end, tier)
+                if known in self._closed:
+                    return
+                self._closed.add(known)
                 for number in self.asked(path, guard):
                     yield from self.hold(number, before)
                 yield from self.close(path, guard, why)

@@ -228,4 +228,11 @@ def test_a_reason_tells_a_condition_from_what_runs_behind_it(tmp_path: Path) -> 
     found = look(tmp_path, {"a.py": text})
     told = {each.line: str(each.reason) for each in found.findings if each.edits or each.reason}
     assert told[2] == "it stands before `torch.cuda._sleep` (a.py:3), which stays"
-    assert told[4] == "it goes with `torch.cuda.is_available` (a.py:2), which stays"
+    assert told[4] == "it goes with `torch.cuda._sleep` (a.py:3), which stays"
+
+
+def test_a_long_block_behind_one_question_is_held_as_a_whole(tmp_path: Path) -> None:
+    lines = "".join(f"    x{n} = torch.ones({n}).cuda()\n" for n in range(400))
+    stays = "    torch.cuda._sleep(1)  # joymigrate: ignore\n"
+    text = f"import torch\nif torch.cuda.is_available():\n{stays}{lines}"
+    assert changed(look(tmp_path, {"a.py": text})) == set()
