@@ -90,7 +90,7 @@ def command(
     from joymigrate.profile.coverage import cover, distinct_calls
     from joymigrate.profile.readers import read_all, read_captures
     from joymigrate.report import coverage as documents
-    from joymigrate.report import coverage_document, coverage_sarif, junit
+    from joymigrate.report import coverage_document, coverage_sarif
 
     one_of(by, SHARES, "--by")
     if require_grade is not None:
@@ -114,7 +114,7 @@ def command(
         talk([f"skeleton: {path}" for path in written] or ["skeleton: nothing to start"])
     own = {
         "sarif": lambda: coverage_sarif.render(coverage, Path.cwd()),
-        "junit": lambda: junit.render(coverage),
+        "junit": lambda: documents.junit_text(coverage),
         "trace": lambda: mark_recording(read, oplist),
     }
     below = unmet(coverage, max_unattributed, require_phase)

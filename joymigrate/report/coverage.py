@@ -1,4 +1,4 @@
-"""The contract `joymigrate.coverage/1`."""
+"""The contract `joymigrate.coverage/1`, and coverage as JUnit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from joymigrate.language import with_texts
 from joymigrate.profile.attribute import REASONS
 from joymigrate.profile.coverage import LOOSE, Coverage, CoveredOperator
 from joymigrate.profile.support import SupportStatus
+from joymigrate.report import junit
 from joymigrate.report.fields import fields
+from joymigrate.report.junit import JunitCase
 
 SCHEMA = "joymigrate.coverage/1"
 
@@ -56,3 +58,25 @@ def row(op: CoveredOperator) -> dict[str, Any]:
         "sites": [fields(site, "where calls self_us:3") for site in op.sites],
         "phases": dict(op.phases),
     }
+
+
+def junit_text(coverage: Coverage) -> str:
+    """A test case per operator; a gap is a failure with all that is known."""
+    cases = []
+    for op in coverage.ops:
+        name, seconds = f"{op.name} {' '.join(op.dtypes)}".strip(), op.self_us / 1e6
+        if op.status.supported:
+            cases.append(JunitCase(name, seconds, where=op.where or ""))
+            continue
+        details = [
+            f"calls: {op.calls}",
+            f"dtypes: {' '.join(op.dtypes)}",
+            *(f"at: {site.where} ({site.calls} calls)" for site in op.sites),
+            f"instead: {op.alternative}",
+            f"source: {op.source}",
+            f"grade: {op.known_grade or '-'}",
+        ]
+        said, kind = op.note or op.status.value, op.status.value
+        cases.append(JunitCase(name, seconds, said, "\n".join(details), kind, where=op.where or ""))
+    about = f"operators on {coverage.chip} {coverage.version}"
+    return junit.render(about, f"joymigrate.coverage.{coverage.chip}", cases)

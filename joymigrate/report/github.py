@@ -16,9 +16,9 @@ KINDS = {Tier.SAFE: "notice", Tier.UNSAFE: "warning", Tier.REPORT: "warning"}
 def render(result: ScanResult) -> str:
     """One command per finding, then the closing line."""
     lines = [command(result, finding) for finding in result.scan.findings]
+    title = result.say("unused ignore")
     lines += [
-        f"::warning file={value(place(result, path))},line={line},"
-        f"title={value(result.say('unused ignore'))}::{data(text)}"
+        annotate("warning", text, file=place(result, path), line=str(line), title=title)
         for path, line, text in result.scan.unused_ignores
     ]
     return "\n".join([*lines, result.grades(result.say), result.last_line()]) + "\n"
@@ -37,8 +37,13 @@ def command(result: ScanResult, finding: Finding) -> str:
     }
     if first == last and finding.cell is None:
         fields |= {"col": str(finding.column), "endColumn": str(finding.end_column)}
-    properties = ",".join(f"{key}={value(text)}" for key, text in fields.items())
-    return f"::{kind} {properties}::{data(words(finding, result.say))}"
+    return annotate(kind, words(finding, result.say), **fields)
+
+
+def annotate(kind: str, text: str, **fields: str) -> str:
+    """A workflow command: `kind` is error, warning or notice."""
+    properties = ",".join(f"{key}={value(one)}" for key, one in fields.items())
+    return f"::{kind} {properties}::{data(text)}"
 
 
 def words(finding: Finding, say: Language) -> str:

@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
 
 from rich.cells import cell_len
 
@@ -18,6 +17,8 @@ from joymigrate.report.journey.reach import reach, share
 from joymigrate.report.journey.sentences import short
 from joymigrate.report.journey.summary import step_name
 from joymigrate.report.journey_words import say
+from joymigrate.report.junit import JunitCase
+from joymigrate.report.junit import render as suite
 from joymigrate.report.text import Paint
 
 # A wide character stands for itself; what is not wide stays together up to the next space.
@@ -167,37 +168,18 @@ def markdown(document: Mapping[str, Any]) -> str:
 
 def junit(document: Mapping[str, Any]) -> str:
     """One test case per step."""
-    taken = steps(JourneyFiles(document))
-    cases = [
-        {**one.raw, "summary": one.step_text("summary"), "help": one.step_text("help")}
-        for one in taken
-    ]
-    failures = sum(one["status"] in ("failed", "stopped") for one in cases)
-    skipped = sum(one["status"] in ("skipped", "pending") for one in cases)
-    total = sum(one["seconds"] for one in cases)
-    out = [
-        '<?xml version="1.0" encoding="UTF-8"?>',
-        f'<testsuite name="joymigrate.migrate" tests="{len(cases)}" failures="{failures}" '
-        f'errors="0" skipped="{skipped}" time="{total:.2f}">',
-    ]
-    for one in cases:
-        head = (
-            f'  <testcase classname="joymigrate.migrate" name={quoteattr(one["name"])} '
-            f'time="{one["seconds"]:.2f}">'
-        )
-        body = f"<system-out>{escape(clean(one['summary']))}</system-out>"
-        if one["status"] in ("failed", "stopped"):
-            body = (
-                f"<failure message={quoteattr(clean(one['summary']))}>"
-                f"{escape(clean(str(one['help'])))}</failure>"
+    cases = []
+    for step in steps(JourneyFiles(document)):
+        status, said = step.raw["status"], step.step_text("summary")
+        failed, left_out = status in ("failed", "stopped"), status in ("skipped", "pending")
+        cases.append(
+            JunitCase(
+                step.name,
+                step.raw["seconds"],
+                failure=said if failed else None,
+                details=step.step_text("help"),
+                skipped=said if left_out else None,
+                output=said,
             )
-        elif one["status"] in ("skipped", "pending"):
-            body = f"<skipped message={quoteattr(clean(one['summary']))}/>"
-        out.append(f"{head}{body}</testcase>")
-    out.append("</testsuite>")
-    return "\n".join(out) + "\n"
-
-
-def clean(text: str) -> str:
-    """Text without the control characters that XML refuses."""
-    return "".join(c for c in text if c in "\t\n\r" or ord(c) >= 32)
+        )
+    return suite("joymigrate.migrate", "joymigrate.migrate", cases)

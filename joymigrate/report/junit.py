@@ -1,67 +1,68 @@
-"""Coverage as JUnit XML: one test case per operator, so that a CI shows each gap by itself."""
+"""JUnit XML of any noun: one test case per thing that a build server shows by itself."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from xml.etree import ElementTree
-
-from joymigrate.profile.coverage import Coverage, CoveredOperator
 
 # What XML 1.0 can't hold.
 CONTROL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def render(coverage: Coverage) -> str:
+@dataclass(frozen=True, slots=True)
+class JunitCase:
+    """One case: passed, unless it has the message of a `failure` or says why it was `skipped`.
+
+    `details` stand below a failure, `kind` is its type; `where` is `file:line`.
+    """
+
+    name: str
+    seconds: float
+    failure: str | None = None
+    details: str = ""
+    kind: str = ""
+    skipped: str | None = None
+    output: str = ""
+    where: str = ""
+
+    def element(self, classname: str) -> ElementTree.Element:
+        """The case as XML."""
+        made = ElementTree.Element(
+            "testcase", classname=classname, name=clean(self.name), time=f"{self.seconds:.6f}"
+        )
+        path, _, line = self.where.rpartition(":")
+        if path:
+            made.set("file", clean(path))
+            made.set("line", line)
+        if self.failure is not None:
+            failure = ElementTree.SubElement(made, "failure", message=clean(self.failure))
+            failure.text = clean(self.details)
+            if self.kind:
+                failure.set("type", self.kind)
+        elif self.skipped is not None:
+            ElementTree.SubElement(made, "skipped", message=clean(self.skipped))
+        elif self.output:
+            ElementTree.SubElement(made, "system-out").text = clean(self.output)
+        return made
+
+
+def render(name: str, classname: str, cases: Sequence[JunitCase]) -> str:
     """One test suite."""
-    gaps = len(coverage.gaps())
     suite = ElementTree.Element(
         "testsuite",
-        name=f"operators on {coverage.chip} {coverage.version}",
-        tests=str(len(coverage.ops)),
-        failures=str(gaps),
+        name=name,
+        tests=str(len(cases)),
+        failures=str(sum(one.failure is not None for one in cases)),
         errors="0",
-        skipped="0",
-        time=f"{sum(op.self_us for op in coverage.ops) / 1e6:.6f}",
+        skipped=str(sum(one.skipped is not None for one in cases)),
+        time=f"{sum(one.seconds for one in cases):.6f}",
     )
-    for op in coverage.ops:
-        suite.append(case(op, coverage))
-    whole = ElementTree.Element("testsuites", tests=str(len(coverage.ops)), failures=str(gaps))
-    whole.append(suite)
-    ElementTree.indent(whole)
-    return (
-        '<?xml version="1.0" encoding="utf-8"?>\n'
-        + ElementTree.tostring(whole, encoding="unicode")
-        + "\n"
-    )
-
-
-def case(op: CoveredOperator, coverage: Coverage) -> ElementTree.Element:
-    """One operator; a gap is a failure with all that is known."""
-    name = f"{op.name} {' '.join(op.dtypes)}".strip()
-    found = ElementTree.Element(
-        "testcase",
-        classname=f"joymigrate.coverage.{coverage.chip}",
-        name=clean(name),
-        time=f"{op.self_us / 1e6:.6f}",
-    )
-    if op.where:
-        path, _, line = op.where.rpartition(":")
-        found.set("file", clean(path))
-        found.set("line", line)
-    if op.status.supported:
-        return found
-    said = op.note or op.status.value
-    failure = ElementTree.SubElement(found, "failure", type=op.status.value, message=clean(said))
-    lines = [
-        f"calls: {op.calls}",
-        f"dtypes: {' '.join(op.dtypes)}",
-        *(f"at: {site.where} ({site.calls} calls)" for site in op.sites),
-        f"instead: {op.alternative}",
-        f"source: {op.source}",
-        f"grade: {op.known_grade or '-'}",
-    ]
-    failure.text = clean("\n".join(lines))
-    return found
+    suite.extend(one.element(classname) for one in cases)
+    ElementTree.indent(suite)
+    shown = ElementTree.tostring(suite, encoding="unicode")
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{shown}\n'
 
 
 def clean(text: str) -> str:

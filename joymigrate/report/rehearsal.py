@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.report.github import data, value
-from joymigrate.report.renderers.md import draw_table, escape
+from joymigrate.report import renderers
+from joymigrate.report.blocks import BlockDocument, Chapter, Code, Listing, TableBlock
+from joymigrate.report.github import annotate
 
 SCHEMA = "joymigrate.rehearsal/1"
 FORMATS = ("github", "md", "text")
@@ -43,8 +44,15 @@ class RehearsalNote:
 def render(document: Mapping[str, Any], form: str, folder: Path) -> str:
     """The document in a format; places are shown relative to `folder`."""
     notes = [*collect_notes(document, folder)]
-    lines = {"github": github, "md": markdown, "text": text}[form](document, notes)
-    return "\n".join(lines) + "\n"
+    if form != "github":
+        return renderers.render(describe(document, notes), form)
+    lines = []
+    for note in notes:
+        file, _, line = note.place.rpartition(":")
+        place = {"file": file, "line": line} if file else {}
+        text = note.message or note.title
+        lines.append(annotate("warning", text, **place, title=note.title))
+    return "\n".join([*lines, closing(document, notes)]) + "\n"
 
 
 def grounds(words: Sequence[str]) -> tuple[str, ...]:
@@ -110,41 +118,19 @@ def inside(where: str, folder: Path) -> str | None:
     return f"{path.resolve().relative_to(folder.resolve()).as_posix()}:{line}"
 
 
-def github(document: Mapping[str, Any], notes: Sequence[RehearsalNote]) -> Iterator[str]:
-    """One workflow command per note; GitHub shows them on the lines of a pull request."""
-    for note in notes:
-        properties = [f"title={value(note.title)}"]
-        if note.place:
-            file, _, line = note.place.rpartition(":")
-            properties = [f"file={value(file)}", f"line={line}", *properties]
-        yield f"::warning {','.join(properties)}::{data(note.message or note.title)}"
-    yield closing(document, notes)
-
-
-def markdown(document: Mapping[str, Any], notes: Sequence[RehearsalNote]) -> Iterator[str]:
-    """A summary for the page of a job."""
-    yield f"### {escape(headline(document))}"
-    yield ""
-    yield "No chip took part. " + escape(closing(document, notes))
-    yield ""
-    rows = [
-        (SINGULAR[note.ground], f"`{note.place}`" if note.place else "", note.title, note.message)
-        for note in notes
+def describe(document: Mapping[str, Any], notes: Sequence[RehearsalNote]) -> BlockDocument:
+    """What was found, for a job's page or its log."""
+    rows = [(SINGULAR[one.ground], Code(one.place), one.title, one.message) for one in notes]
+    peaks = [
+        f"peak memory of {device}: {peak / 2**20:.1f} MiB"
+        for device, peak in (document.get("peak_memory_bytes") or {}).items()
     ]
-    if rows:
-        yield from draw_table(["", "where", "what", "remedy"], rows)
-        yield ""
-    for device, peak in (document.get("peak_memory_bytes") or {}).items():
-        yield f"- peak memory of {device}: {peak / 2**20:.1f} MiB"
-
-
-def text(document: Mapping[str, Any], notes: Sequence[RehearsalNote]) -> Iterator[str]:
-    """Lines for a terminal or a log."""
-    yield headline(document)
-    for note in notes:
-        where = f"{note.place}: " if note.place else ""
-        yield f"  {where}{note.title}" + (f" ({note.message})" if note.message else "")
-    yield closing(document, notes)
+    table = TableBlock(("", "where", "what", "remedy"), rows)
+    chapters = [Chapter("found", "Found", [table])] if rows else []
+    chapters += [Chapter("memory", "Memory", [Listing(peaks)])] if peaks else []
+    return BlockDocument(
+        headline(document), "No chip took part.", chapters, closing=[closing(document, notes)]
+    )
 
 
 def headline(document: Mapping[str, Any]) -> str:

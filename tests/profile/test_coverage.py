@@ -18,7 +18,7 @@ from joymigrate.profile import readers
 from joymigrate.profile.coverage import Coverage, cover
 from joymigrate.profile.oplist import SupportStatus, of
 from joymigrate.report import coverage as report
-from joymigrate.report import coverage_document, coverage_sarif, junit
+from joymigrate.report import coverage_document, coverage_sarif
 from joymigrate.report.coverage_document import describe
 from joymigrate.report.renderers import html as page
 from joymigrate.report.renderers import text
@@ -311,7 +311,7 @@ def test_sarif_has_a_result_per_call_site(planted: Coverage) -> None:
 
 
 def test_junit_fails_one_case_per_gap(planted: Coverage) -> None:
-    whole = ElementTree.fromstring(junit.render(planted).encode())
+    whole = ElementTree.fromstring(report.junit_text(planted).encode())
     failures = whole.findall(".//failure")
     assert len(failures) == len(planted.gaps()) == int(whole.get("failures") or 0)
     assert len(whole.findall(".//testcase")) == len(planted.ops)

@@ -73,9 +73,10 @@ def draw(block: Block) -> Iterator[str]:
 
 
 def draw_table(table: TableBlock) -> Iterator[str]:
-    """A table in columns. The widest stand below their rows where not all fit, by their names; one
-    alone comes last, and stands below where it does not fit. A list of one column needs no head,
-    and of two columns none where they do not fit."""
+    """A table in columns. Where not all fit, the last that makes room for the others, or else the
+    widest, stand below their rows by their names; one alone comes last, and stands below where it
+    does not fit. A list of one column needs no head, and of two columns none where they do not
+    fit."""
     head = [tell(one) for one in table.head]
     rows = [[plain(cell) for cell in row] for row in table.rows]
     if not head:
@@ -85,17 +86,17 @@ def draw_table(table: TableBlock) -> Iterator[str]:
         yield from (row[0] for row in rows)
         return
     shown = [at for at in range(len(head)) if any(row[at] not in EMPTY for row in rows)]
-    below: list[int] = []
-    while True:
-        right = [shown.index(at) for at in table.numbers() if at in shown]
-        title, *lines = columns([[row[at] for at in shown] for row in [head, *rows]], right=right)
-        if max(map(width, [title, *lines])) + 2 <= WIDTH or len(shown) == 1:
-            break
-        wide = {at: max(width(row[at]) for row in rows) for at in shown}
-        named = shown if wide[shown[0]] > WIDTH / 2 else shown[1:]  # a name stays in front
-        widest = max(named, key=wide.__getitem__)
-        shown.remove(widest)
-        below = sorted([*below, widest])
+    numbers, below = table.numbers(), list[int]()
+    wide = {at: max(width(row[at]) for row in [head, *rows]) for at in shown}
+    while (over := sum(wide[at] + 2 for at in shown) - WIDTH) > 0 and len(shown) > 1:
+        enough = [at for at in shown[1:] if wide[at] + 2 >= over and at not in numbers]
+        # A name stays in front where it is no sentence, and others keep their order.
+        named = shown if wide[shown[0]] > WIDTH / 2 else shown[1:]
+        moved = enough[-1] if enough else max(named, key=wide.__getitem__)
+        shown.remove(moved)
+        below = sorted([*below, moved])
+    right = [shown.index(at) for at in numbers if at in shown]
+    title, *lines = columns([[row[at] for at in shown] for row in [head, *rows]], right=right)
     if below and len(head) == 2:
         yield from (f"{row[0]}: {row[1]}" if row[1] not in EMPTY else row[0] for row in rows)
         return
