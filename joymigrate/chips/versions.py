@@ -118,6 +118,24 @@ class AddonLine:
 
 
 @dataclass(frozen=True, slots=True)
+class NumberedLine:
+    """A package whose releases are counted beside torch's: 0.(minor + `ahead`).patch."""
+
+    package: str = setting()
+    ahead: int = setting(help="its second number less torch's")
+    torch: str = setting(help="the range in which this holds: >=2.1,<2.15")
+    source: str = setting()
+    date: str = setting(pattern=r"\d{4}-\d\d-\d\d")
+
+    def release_for(self, torch: str) -> str | None:
+        """The release that goes with a torch; None outside of the range."""
+        numbers = torch.split("+")[0].split(".")
+        if len(numbers) != 3 or not all(map(str.isdigit, numbers)) or not within(torch, self.torch):
+            return None
+        return f"0.{int(numbers[1]) + self.ahead}.{numbers[2]}"
+
+
+@dataclass(frozen=True, slots=True)
 class ImageLine:
     """A container image that was seen: the SDK in it, its Pythons and the models it is for."""
 
@@ -129,8 +147,8 @@ class ImageLine:
 
 
 Line = (
-    PackageRelease | AdapterLine | DriverLine | FirmwareLine | AddonLine | WheelLine | PythonLine
-    | ImageLine | Companion
+    PackageRelease | AdapterLine | DriverLine | FirmwareLine | AddonLine | NumberedLine | WheelLine
+    | PythonLine | ImageLine | Companion
 )  # fmt: skip
 L = TypeVar("L", AdapterLine, DriverLine)
 
@@ -148,6 +166,7 @@ class Matrix:
     drivers: tuple[DriverLine, ...] = setting(())
     firmware: tuple[FirmwareLine, ...] = setting(())
     addons: tuple[AddonLine, ...] = setting(())
+    numbered: tuple[NumberedLine, ...] = setting(())
     wheels: tuple[WheelLine, ...] = setting(())
     pythons: tuple[PythonLine, ...] = setting(())
     images: tuple[ImageLine, ...] = setting(())
@@ -158,7 +177,7 @@ class Matrix:
         """Every line that has a source and a date."""
         groups: tuple[tuple[Line, ...], ...] = (
             self.releases, self.adapters, self.drivers, self.firmware, self.addons,
-            self.wheels, self.pythons, self.images,
+            self.numbered, self.wheels, self.pythons, self.images,
             *self.companions.values(),
         )  # fmt: skip
         for group in groups:
@@ -172,6 +191,13 @@ class Matrix:
         """The line of a release; builds of a day (`.dev…`) and candidates have none."""
         plain = package.split("+")[0]
         return next((row for row in self.releases if row.package == plain), None)
+
+    def names(self, package: str) -> bool:
+        """Whether any line names a release, its own or that of a package built against it."""
+        rows = (row for group in self.companions.values() for row in group)
+        return self.release(package) is not None or any(
+            row.package == package.split("+")[0] for row in rows
+        )
 
     def releases_for(self, torch: str) -> tuple[PackageRelease, ...]:
         """The releases built for a torch, the newest first. A build's label does not count."""

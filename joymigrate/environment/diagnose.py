@@ -7,7 +7,7 @@ hold is named as not looked at, never taken as good.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from joymigrate.chips import Chip
@@ -85,6 +85,8 @@ def diagnose(environment: Mapping[str, Any], chip: Chip) -> Diagnosis:
         one = EnvironmentFinding(cause, severity, told.what, told.fix, evidence, source, told.layer)
         if cause not in known or severity == BROKEN != known[cause].severity:
             known[cause] = one
+        elif evidence not in known[cause].evidence and severity == known[cause].severity:
+            known[cause] = replace(known[cause], evidence=f"{known[cause].evidence}; {evidence}")
     if any(one.severity == BROKEN and one.cause != "autoload" for one in known.values()):
         known.pop("autoload", None)  # the frame around the error that was named
     ordered = sorted(
@@ -120,9 +122,11 @@ def from_errors(environment: Mapping[str, Any], chip: Chip, rules: DoctorRules) 
     if smi.get("exit_code"):
         texts.append(str(smi.get("output", "")))
     joined = [" ".join(str(text).split()) for text in texts]
-    named = [(text, found) for text in joined if (found := rules.cause_of(text))]
-    for text, (cause, sign) in named:
-        yield cause, BROKEN, excerpt(text), sign.source
+    facts = environment.get("facts") or {}
+    named = [(text, found) for text in joined if (found := rules.cause_of(text, facts))]
+    for text, sign in named:
+        shown = f"{excerpt(text)}; {facts[sign.fact]}" if sign.fact else excerpt(text)
+        yield sign.cause, BROKEN, shown, sign.source
     versions = environment.get("packages") or {}
     rows = () if named else read_incompatible(chip.folder)
     told = [(row, text) for row in rows for text in joined if row.may_explain(text, versions)]
@@ -154,9 +158,12 @@ def from_devices(environment: Mapping[str, Any], rules: DoctorRules) -> Iterator
     stem = rules.record.cards.partition("[")[0]
     if devices is not None:
         cards = [name for name in devices if name.removeprefix(stem).isdigit()]
-        if not cards:
+        # A record looked for all files; a message names those that a tool did not find.
+        unlisted = [name for name in (stem, *rules.record.shared) if name not in devices]
+        absent = environment.get("absent", unlisted)
+        if not cards and any(name.startswith(stem) for name in absent):
             yield "no-device", BROKEN, f"no {rules.record.cards}", ""
-        elif lacking := [name for name in rules.record.shared if name not in devices]:
+        elif lacking := [name for name in rules.record.shared if name in absent]:
             yield "device-missing", BROKEN, ", ".join(lacking), ""
         if cards and (environment.get("driver") or {}).get("libraries") is False:
             yield "driver-missing", BROKEN, "device files without the driver's libraries", ""
@@ -238,6 +245,8 @@ def from_sdk(environment: Mapping[str, Any], rules: DoctorRules) -> Iterator[Sig
 def from_memory(environment: Mapping[str, Any]) -> Iterator[Signal]:
     """Shared memory for several cards; addresses between machines."""
     memory = environment.get("memory") or {}
+    if memory.get("shm_free_bytes") == 0:
+        yield "shared-memory-full", BROKEN, f"{memory['shm_bytes'] >> 20} MiB, none free", ""
     shared = memory.get("shm_bytes")
     cards: Sequence[Any] = (environment.get("smi") or {}).get("cards") or ()
     if shared is not None and shared < SHM_BYTES and len(cards) > 1:

@@ -29,7 +29,7 @@ def from_versions(environment: Mapping[str, Any], chip: Chip) -> Iterator[Signal
         yield "package-missing", BROKEN, f"{name} is not installed", ""
     if have and torch:
         yield from torch_pair(matrix, have, torch, environment)
-    if have and matrix.releases and matrix.release(have) is None:
+    if have and matrix.releases and not matrix.names(have):
         yield "unlisted-version", DOUBTFUL, f"{name} {have}: no line of the table has it", ""
     if have and sdk:
         verdict, line = matrix.judge_sdk(have, sdk)
@@ -40,6 +40,7 @@ def from_versions(environment: Mapping[str, Any], chip: Chip) -> Iterator[Signal
         yield from driver_pair(matrix, sdk, driver)
     yield from parts_of_releases(matrix, environment, sdk, driver)
     yield from companions(matrix, packages, environment, name, sdk)
+    yield from judge_numbered(matrix, packages)
     yield from known_faults(chip, packages)
 
 
@@ -99,8 +100,9 @@ def companions(
 ) -> Iterator[Signal]:
     """Packages that were built against one set of versions."""
     python = str((environment.get("machine") or {}).get("python") or "")
+    asked = environment.get("wanted") or {}  # what somebody tries to install
     for other in matrix.companions:
-        version = packages.get(other)
+        version = packages.get(other) or asked.get(other)
         if not version:
             continue
         line = companion(matrix, other, version)
@@ -112,25 +114,32 @@ def companions(
         if line is None:
             continue
         where = f"{line.source}, {line.date}"
-        torch = packages.get("torch")
         label = f"{other} {line.version if near else version}"
         sure = DOUBTFUL if near else BROKEN
-        if line.torch and torch and base(torch) != line.torch:
-            yield "companion-mismatch", sure, f"{label}: torch {line.torch}, not {torch}", where
-        have = packages.get(name)
-        if line.package and have and have.split("+")[0] != line.package:
-            text = f"{label}: {name} {line.package}, not {have}"
-            yield "companion-mismatch", DOUBTFUL, text, where
-        if line.sdk and sdk and number(line.sdk).casefold() != sdk.casefold():
-            yield "companion-mismatch", DOUBTFUL, f"{label}: {line.sdk}, not {sdk}", where
-        for beside, wanted in line.beside.items():
-            found = packages.get(beside)
-            if found and base(found) != base(wanted):
-                text = f"{label}: {beside} {wanted}, not {found}"
-                yield "companion-mismatch", DOUBTFUL, text, where
-        if line.python and python and python not in SpecifierSet(line.python):
-            text = f"{label}: Python {line.python}, not {python}"
-            yield "companion-mismatch", sure, text, where
+        torch, have = packages.get("torch", ""), packages.get(name, "")
+        pairs = [  # what it was built against, what is here, whether they fit, how sure that is
+            (f"torch {line.torch}", torch, line.torch in ("", base(torch)), sure),
+            (f"{name} {line.package}", have, line.package in ("", have.split("+")[0]), DOUBTFUL),
+            (line.sdk, sdk, number(line.sdk).casefold() in ("", sdk.casefold()), DOUBTFUL),
+            *((f"{beside} {wanted}", packages.get(beside, ""),
+               base(wanted) == base(packages.get(beside, "")), DOUBTFUL)
+              for beside, wanted in line.beside.items()),
+            (f"Python {line.python}", python, (python or "3") in SpecifierSet(line.python), sure),
+        ]  # fmt: skip
+        for wanted, here, fits, severity in pairs:
+            if here and not fits:
+                text = f"{label}: {wanted}, not {here}"
+                yield "companion-mismatch", severity, text, where
+
+
+def judge_numbered(matrix: Matrix, packages: Mapping[str, str]) -> Iterator[Signal]:
+    """Packages with a release for each torch."""
+    torch = packages.get("torch", "")
+    for row in matrix.numbered:
+        have, fitting = base(packages.get(row.package, "")), row.release_for(torch)
+        if have and fitting and have != fitting:
+            text = f"{row.package} {have}: torch {torch} goes with {row.package} {fitting}"
+            yield "companion-mismatch", BROKEN, text, f"{row.source}, {row.date}"
 
 
 def companion(matrix: Matrix, name: str, version: str) -> Companion | None:

@@ -168,10 +168,11 @@ def network(places: RecordPlaces) -> dict[str, Any] | None:
 
 
 def memory() -> dict[str, Any]:
-    """Bytes of shared memory and the number of huge pages."""
+    """Bytes of shared memory, all and free, and the number of huge pages."""
     found: dict[str, Any] = {"shm_bytes": None, "huge_pages": None}
     if os.path.isdir("/dev/shm"):
-        found["shm_bytes"] = shutil.disk_usage("/dev/shm").total
+        usage = shutil.disk_usage("/dev/shm")
+        found |= {"shm_bytes": usage.total, "shm_free_bytes": usage.free}
     try:
         text = Path("/proc/meminfo").read_text(encoding="ascii")
     except OSError:

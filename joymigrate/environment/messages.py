@@ -7,7 +7,7 @@ a line of none is prose and counts for nothing, and what no line tells stays "no
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from packaging.utils import canonicalize_name
@@ -33,7 +33,11 @@ PYTHON = re.compile(r"(?i)^(?:- *)?python(?: version)?:?\s+v?(3\.\d+(?:\.\d+)?)"
 ARCH = re.compile(r"(?i)(?:^linux\b.*|^architecture:\s*|^platform\b.*|^)\b(aarch64|x86_64)\b")
 DEVICE = re.compile(r"^c([rw-]{9})\S*\s+\d+\s+(\S+)\s+(\S+)\s.*\s(/dev/\S+)$")  # ls -l
 USER = re.compile(r"^uid=\d+\((\S+?)\) .*groups=(\S+)")  # id
-SHARED = re.compile(r"^\S+\s+([\d.]+)([KMGT]?)i?\s.*\s/dev/shm$")  # df -h
+SHARED = re.compile(  # df -h: size, used, free, share
+    r"^\S+\s+([\d.]+)([KMGT]?)i?\s+\S+\s+([\d.]+)([KMGT]?)i?\s+\d+%\s+/dev/shm$"
+)
+ABSENT = re.compile(r"(?m)^ls: (?:cannot access )?\W?(/dev/[\w/]+).*: No such file")
+ASKED = re.compile(r"(?<![\w.-])([A-Za-z][\w.-]*)==(\d[\w.+!]*)")  # of pip
 BYTES = {"": 10, "K": 10, "M": 20, "G": 30, "T": 40}  # df without a letter counts in KiB
 CALLED = {"pytorch": "torch"}  # as torch's own report calls it
 TRACE = "Traceback (most recent call last)"
@@ -54,17 +58,21 @@ def read_message(text: str, chip: Chip) -> dict[str, Any] | None:
     rules = rules_of(chip) or DoctorRules()
     lines = [line.strip() for line in text.splitlines()]
     places = rules.record
+    forms = {name: re.search(f"(?m){form}", text) for name, form in rules.facts.items()}
+    facts = {name: line_of(text, shown.start()) for name, shown in forms.items() if shown}
     found = {
         "packages": read_packages(text, lines, places),
+        "wanted": read_wanted(lines, places),
         "variables": read_variables(lines, places),
         "machine": read_machine(lines),
         **read_versions(lines, places),
         "memory": read_memory(lines),
-        "errors": list(read_errors(text, chip, rules)),
+        "facts": facts,
+        "errors": list(read_errors(text, chip, rules, facts)),
     }
-    devices = read_devices(text, lines, places)
     told = {name: one for name, one in found.items() if one}
-    return told | ({} if devices is None else {"devices": devices}) or None
+    devices, absent = read_devices(lines, places), ABSENT.findall(text)
+    return told | ({"devices": devices, "absent": absent} if devices or absent else {}) or None
 
 
 def read_packages(text: str, lines: Sequence[str], places: RecordPlaces) -> dict[str, str]:
@@ -79,6 +87,20 @@ def read_packages(text: str, lines: Sequence[str], places: RecordPlaces) -> dict
         if name is not None and is_version(version):
             found.setdefault(name, version)
     return found
+
+
+def read_wanted(lines: Sequence[str], places: RecordPlaces) -> dict[str, str]:
+    """What `pip install` was asked for, the first version of each distribution."""
+    asked = [pair for line in lines if "pip install" in line for pair in ASKED.findall(line)]
+    known = {str(canonicalize_name(name)): name for name in places.distributions}
+    named = [(known.get(canonicalize_name(name)), version) for name, version in asked]
+    return {name: version for name, version in reversed(named) if name}
+
+
+def line_of(text: str, at: int) -> str:
+    """The line of a text around an offset, 200 characters at most."""
+    start = text.rfind("\n", 0, at) + 1
+    return text[start:].partition("\n")[0].strip()[:200]
 
 
 def is_version(text: str) -> bool:
@@ -127,16 +149,14 @@ def read_versions(lines: Sequence[str], places: RecordPlaces) -> dict[str, Any]:
     }
 
 
-def read_devices(text: str, lines: Sequence[str], places: RecordPlaces) -> dict[str, Any] | None:
-    """Device files of `ls -l`, by the names of owner and group; None where nobody listed them."""
+def read_devices(lines: Sequence[str], places: RecordPlaces) -> dict[str, Any]:
+    """Device files of `ls -l`, by the names of owner and group."""
     stem = places.cards.partition("[")[0]
-    found = {
+    return {
         path: {"mode": read_mode(mode), "uid": read_number(owner), "gid": read_number(group)}
         for mode, owner, group, path in (one.groups() for one in map(DEVICE.match, lines) if one)
         if path in places.shared or path.startswith(stem)
     }
-    none = re.search(rf"cannot access '?{stem}\S*: No such file", text)
-    return found if found or none else None
 
 
 def read_number(name: str) -> int | str:
@@ -150,17 +170,22 @@ def read_mode(mode: str) -> str:
 
 
 def read_memory(lines: Sequence[str]) -> dict[str, int]:
-    """The size of shared memory, of a line of `df`."""
+    """The size of shared memory and what of it is free, of a line of `df`."""
     line = next(filter(None, map(SHARED.match, lines)), None)
-    return {"shm_bytes": int(float(line[1]) * (1 << BYTES[line[2]]))} if line else {}
+    if line is None:
+        return {}
+    size, free = (int(float(line[n]) * (1 << BYTES[line[n + 1]])) for n in (1, 3))
+    return {"shm_bytes": size, "shm_free_bytes": free}
 
 
-def read_errors(text: str, chip: Chip, rules: DoctorRules) -> Iterator[str]:
+def read_errors(
+    text: str, chip: Chip, rules: DoctorRules, facts: Mapping[str, str]
+) -> Iterator[str]:
     """What tracebacks end with, and lines outside of them that have the form of an error or hold
     words that `doctor.yaml` knows; each once. Where there are none, lines with a known code."""
     ends, rest = split_tracebacks(text.splitlines())
     rest = [one for one in rest if not any(form.match(one) for form in LISTED)]
-    told = [*ends, *(one for one in rest if ERROR.search(one) or rules.cause_of(one))]
+    told = [*ends, *(one for one in rest if ERROR.search(one) or rules.cause_of(one, facts))]
     if not told:
         told = [one for one in rest if any(find_codes(chip, one))]
     yield from dict.fromkeys(filter(None, told))

@@ -58,11 +58,13 @@ class RecordPlaces:
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """Words of an error, and the cause they stand for. The first that fits a text counts."""
+    """Words of an error, and the cause they stand for. The first that fits a text counts; where
+    `fact` is named, only beside that fact, and then before all others."""
 
     cause: str = setting()
     pattern: str = setting(help="a regular expression")
     source: str = setting(help="where the words come from")
+    fact: str = setting("", help="what else has to be shown: a name of `facts`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +84,16 @@ class DoctorRules:
     record: RecordPlaces = field(default_factory=RecordPlaces)
     causes: Mapping[str, EnvironmentCause] = setting(make=dict)
     signs: tuple[Sign, ...] = setting(())
+    facts: Mapping[str, str] = setting(
+        make=dict, help="what a message may show beside its errors → a pattern of the line"
+    )
 
-    def cause_of(self, text: str) -> tuple[str, Sign] | None:
-        """The cause that the words of an error stand for."""
-        for sign in self.signs:
-            if re.search(sign.pattern, text):
-                return sign.cause, sign
-        return None
+    def cause_of(self, text: str, facts: Mapping[str, str] | None = None) -> Sign | None:
+        """The sign that the words of an error fit, beside `facts`: names with their lines."""
+        known = facts or {}
+        first = [sign for sign in self.signs if sign.fact in known]
+        rest = [sign for sign in self.signs if not sign.fact]
+        return next((one for one in [*first, *rest] if re.search(one.pattern, text)), None)
 
 
 def rules_of(chip: Chip) -> DoctorRules | None:

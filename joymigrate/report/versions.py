@@ -16,6 +16,7 @@ from joymigrate.chips.versions import (
     ImageLine,
     Line,
     Matrix,
+    NumberedLine,
     PackageRelease,
     PythonLine,
     WheelLine,
@@ -29,6 +30,7 @@ TITLES = {
     "driver": "Drivers that an SDK works with",
     "firmware": "The firmware that comes with a driver",
     "addon": "Additions that have the SDK's own number",
+    "numbered": "Packages that are counted beside torch",
     "wheel": "What a wheel asks pip for",
     "python": "Pythons with a wheel",
     "image": "Container images that were seen",
@@ -61,6 +63,8 @@ def words(line: Line) -> tuple[str, str, str]:
         return "firmware", line.driver, ", ".join(line.firmware)
     if isinstance(line, AddonLine):
         return "addon", line.addon, "the SDK of the same number"
+    if isinstance(line, NumberedLine):
+        return "numbered", f"{line.package} 0.(N + {line.ahead}).P", f"torch 2.N.P ({line.torch})"
     if isinstance(line, WheelLine):
         return "wheel", f"{line.releases} ({line.machine})", line.requires
     if isinstance(line, ImageLine):

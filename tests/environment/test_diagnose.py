@@ -169,6 +169,7 @@ def test_packages_that_are_here_in_other_versions_explain_no_error() -> None:
 def test_every_sign_has_a_cause_and_a_fix() -> None:
     rules = rules_of(CHIP)
     assert rules is not None
+    assert {sign.fact for sign in rules.signs} - {""} == rules.facts.keys()
     for sign in rules.signs:
         assert sign.cause in rules.causes, sign
         assert sign.source

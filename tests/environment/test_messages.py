@@ -212,6 +212,43 @@ def test_cards_in_descending_order_are_told_what_order_to_take() -> None:
     assert "ascending" in said.fix
 
 
+CARD = "crw-rw---- 1 HwHiAiUser HwHiAiUser 236, 0 Sep  6 08:00 /dev/davinci0\n"
+GONE = "ls: cannot access '{}': No such file or directory\n"
+SHM = "shm    15G   {}    {} {}% /dev/shm\n"
+TIMED_OUT = "TimeoutError: RPC call to sample_tokens timed out."
+BARRIER = "RuntimeError: aclrtSynchronizeDevice, error code is 507046 EE1002: stream sync timeout"
+TABLE = '{"version": "1.0", "server_count": "1", "server_list": []}\n'
+RANKS = "RuntimeError: Config_Error_Ranktable(EI0014): The ranktable is invalid."
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "evidence"),
+    [
+        (CARD, None, ""),  # nobody asked for the other files
+        (CARD + GONE.format("/dev/devmm_svm"), "device-missing", "/dev/devmm_svm"),
+        (CARD.replace("davinci0", "hisi_hdc"), None, ""),
+        (CARD + GONE.format("/dev/davinci1"), None, ""),  # one card is here
+        (SHM.format("15G", "0", 100) + TIMED_OUT, "shared-memory-full", "15360 MiB"),
+        (SHM.format("8G", "7G", 54) + TIMED_OUT, "unrecognised", "timed out"),
+        (TABLE + RANKS, "rank-table", '"version": "1.0"'),
+        (RANKS, "rank-table", "EI0014"),
+        (RANKS.replace("The", "topo file x.json of the"), "driver-missing", "topo file"),
+        (f"Running tokenizer on dataset:  41%\n{BARRIER}", "rank-busy", "41%"),
+        (BARRIER, "kernel-timeout", "507046"),
+        ("torch 2.5.1\ntorchvision 0.21.0+cpu", "companion-mismatch", "torchvision 0.20.1"),
+        ("torch 2.5.1\ntorchvision 0.20.1+cpu", None, ""),
+        ("torch 2.0.1\ntorchvision 0.15.2", None, ""),  # before the range of that line
+        ("torch 2.8.0\n$ pip install vllm-ascend==0.11.0rc0", "companion-mismatch", "torch 2.7.1"),
+        ("torch 2.7.1\ntorch-npu 2.7.1.dev20250724\nvllm-ascend 0.11.0rc0", None, ""),
+        ("torch 2.7.1\ntorch-npu 2.7.1.dev20240101", "unlisted-version", "dev20240101"),
+    ],
+)
+def test_the_whole_text_speaks_for_a_cause(text: str, cause: str | None, evidence: str) -> None:
+    first = diagnose(read_message(text, CHIP) or {}, CHIP).next
+    assert (first.cause if first else None) == cause
+    assert first is None or evidence in first.evidence
+
+
 @pytest.mark.parametrize(
     ("text", "cause"),
     [

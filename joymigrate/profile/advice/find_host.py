@@ -177,7 +177,7 @@ def detect_transfer(subject: AdviceSubject, rule: AdviceRule, *, direction: str)
         up = source == "cpu" and target != "cpu"
         asynchronous = operator.kwargs.get("non_blocking") is True or True in operator.args[1:]
         *_, read = tensors(operator.args)
-        strided = asynchronous and not contiguous(read)  # torch_npu copies it on the host first
+        strided = asynchronous and not contiguous(read)  # gathered on the host first
         waits = up and (strided or not asynchronous)
         if (direction == "down" and down) or (direction == "up" and waits):
             shape = read["shape"]
