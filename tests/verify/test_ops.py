@@ -272,6 +272,26 @@ def test_a_verdict_needs_most_of_the_calls(tmp_path: Path) -> None:
     assert document(found, rows)["operators"]["rows"][0]["status"] == "UNCOMPARED"
 
 
+def test_a_failed_call_has_its_line() -> None:
+    given = {
+        "case": "recorded",
+        "phase": "forward",
+        "op": "aten::mul",
+        "overload": "",
+        "shapes": "4",
+    }
+    more = {"dtype": "float32", "metric": "dtype", "value": None, "limit": None, "reason": "other"}
+    errors = {"target_error": None, "reference_error": None, "level": "", "inputs": "random"}
+    rows = [
+        {**given, **more, **errors, "status": status, "where": where}
+        for status, where in (("PASS", "a.py:3"), ("FAIL", "a.py:4"))
+    ]
+    found = verdict(rows, 0.9, {"device": "cpu"})
+    assert found.reason == "1 result of aten::mul"
+    assert found.first_divergence is not None
+    assert found.first_divergence.line == ("a.py:4", "a.py:4")
+
+
 @pytest.mark.dear
 def test_a_call_that_kills_the_process_is_named_and_the_rest_goes_on(tmp_path: Path) -> None:
     # The worker dies by a signal in the middle of an operator, and is started again behind it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from joymigrate.language import Text
@@ -68,7 +69,7 @@ def verdict(rows: Sequence[Mapping[str, Any]], least: float, facts: Mapping[str,
     if failed:
         ops = list(dict.fromkeys(str(r.op) for r in failed))
         reason = Text(
-            "{number} results of {names}",
+            "{number} result{number_s} of {names}",
             number=len(failed),
             names=", ".join(ops[:5]) + (" …" if len(ops) > 5 else ""),
         )
@@ -83,7 +84,11 @@ def verdict(rows: Sequence[Mapping[str, Any]], least: float, facts: Mapping[str,
         )
     left = tuple(facts.get("uncovered", ()))  # of what the bundle did not keep
     unseen = sum(int(item["count"]) for item in left)
-    place = place_of(failed[0], cause=failed[0].reason) if failed else None
+    place = None
+    if failed:
+        first = rows[records.index(failed[0])].get("where")
+        line = (first, first) if first else None
+        place = replace(place_of(failed[0], cause=failed[0].reason), line=line)
     return one_stage(
         STAGE,
         outcome,
