@@ -106,10 +106,10 @@ def with_parameters(
     return command
 
 
-def format_option(noun: str) -> Any:
-    """`--format` of the commands that write such documents."""
+def format_option(noun: str, note: str = "") -> Any:
+    """`--format` of the commands that write such documents; `note` is said of one of them."""
     *others, last = formats_of(noun)
-    return typer.Option("text", "--format", help=f"{', '.join(others)} or {last}.")
+    return typer.Option("text", "--format", help=f"{', '.join(others)} or {last}.{note}")
 
 
 def formats_of(noun: str) -> tuple[str, ...]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from joymigrate.cli._answers import Answer
 from joymigrate.cli._color import use_color
-from joymigrate.cli._output import emit, talk
+from joymigrate.cli._output import emit, one_of, talk
 from joymigrate.errors import Exit, JoyError
 from joymigrate.language import Language, speaking
+from joymigrate.report.renderers import FORMATS
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
@@ -40,9 +45,10 @@ def live(path: Path, host: str, port: int, lang: str) -> int:
 
 def still(path: Path, format: str, lang: str, output: Path | None) -> int:
     """The journey of the project at `path`, as a page or as text."""
+    one_of(format, FORMATS, "--format of a journey")
     found, folder = journey_of(path)
     with speaking(Language(lang)):
-        emit(render(found, folder, format, output), output)
+        emit(answer_of(found, folder, output).draw(format), output)
     return Exit.OK
 
 
@@ -64,10 +70,9 @@ def pack(path: Path, output: Path, lang: str) -> int:
 
 def summary(path: Path, format: str, lang: str, output: Path | None) -> int:
     """The journey at `path` on one page."""
-    from joymigrate.cli._output import one_of
     from joymigrate.report import documents, lead
 
-    one_of(format, documents.FORMATS, "--format of a summary")
+    one_of(format, FORMATS, "--format of a summary")
     found, folder = journey_of(path)
     with speaking(Language(lang)):
         emit(documents.show(lead.page(found, folder / "journey.json"), format), output)
@@ -102,22 +107,22 @@ def journey_of(path: Path) -> tuple[dict[str, object], Path]:
     return found, folder
 
 
-def render(found: dict[str, object], folder: Path, format: str, output: Path | None) -> str:
-    """A journey's document in a format; links of the page lead from where it will lie."""
-    import os
-
+def answer_of(found: Mapping[str, Any], folder: Path, output: Path | None = None) -> Answer:
+    """A journey in every format; `folder` holds its evidence, and links of the page lead there from
+    where `output` will lie."""
     from joymigrate.report import journey_html, journey_text
 
-    if format == "text":
-        color = output is None and use_color(sys.stdout)
-        return journey_text.text(found, color=color)
-    if format == "md":
-        return journey_text.markdown(found)
-    if format != "html":
-        raise JoyError(f"a journey has no form '{format}'", help="--format html, md or text")
-    place = (output.resolve().parent if output is not None else Path.cwd()).resolve()
+    place = (output.parent if output is not None else Path.cwd()).resolve()
     way = Path(os.path.relpath(folder, place)).as_posix()
-    return journey_html.render(found, folder, link="" if way == "." else f"{way}/")
+    link = "" if way == "." else f"{way}/"
+    color = output is None and use_color(sys.stdout)
+    own = {
+        "text": lambda: journey_text.text(found, color=color),
+        "md": lambda: journey_text.markdown(found),
+        "junit": lambda: journey_text.junit(found),
+        "html": lambda: journey_html.render(found, folder, link=link),
+    }
+    return Answer(found, "", own=own)
 
 
 def journey(path: Path, lang: str) -> str | None:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from joymigrate.cli._answers import check_format
-from joymigrate.cli._color import use_color
+from joymigrate.cli._answers import check_format, format_option
 from joymigrate.cli._common_options import TO
 from joymigrate.cli._dashes import WithProgram
 from joymigrate.cli._entry import asker, choose_entry
@@ -18,6 +17,7 @@ from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import language_of
 from joymigrate.cli._output import emit, one_of, talk
 from joymigrate.cli._progress import WIDTH, JourneyProgress
+from joymigrate.cli._report_live import answer_of
 from joymigrate.errors import Exit, JoyError
 from joymigrate.language import Language, speaking, tell
 
@@ -108,9 +108,7 @@ def command(
         metavar="FILE",
         help="The page (default: .joymigrate/journey/report.html).",
     ),
-    format: str = typer.Option(
-        "text", "--format", help="text, json, md, junit, html, or next: 4 kB of JSON for agents."
-    ),
+    format: str = format_option("journey", " next: 4 kB of JSON for agents."),
     lang: str | None = LANG,
     quiet: bool = typer.Option(False, "-q", "--quiet"),
 ) -> int:
@@ -262,23 +260,11 @@ def planned_text(
 
 def render(journey: Journey, format: str) -> str:
     """The result in the form that was asked for."""
-    import json
-
     from joymigrate.journey.model import to_json
-    from joymigrate.report import journey_html, journey_text
 
     if format == "next":
         return render_next(journey.request.project)
-    document = to_json(journey)
-    if format == "json":
-        return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-    if format == "md":
-        return journey_text.markdown(document)
-    if format == "junit":
-        return journey_text.junit(document)
-    if format == "html":
-        return journey_html.render(document, journey.folder, link=way(journey, Path.cwd()))
-    return journey_text.text(document, color=use_color(sys.stdout))
+    return answer_of(to_json(journey), journey.folder).draw(format)
 
 
 def render_next(project: Path) -> str:
@@ -293,14 +279,6 @@ def render_next(project: Path) -> str:
     return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
 
 
-def way(journey: Journey, place: Path) -> str:
-    """How links of a page that lies in `place` lead to the journey's folder."""
-    import os
-
-    found = Path(os.path.relpath(journey.folder, place.resolve())).as_posix()
-    return "" if found == "." else f"{found}/"
-
-
 def last_words(journey: Journey, report: str) -> str:
     """The result where the steps were shown already."""
     from joymigrate.journey.model import to_json
@@ -312,17 +290,15 @@ def last_words(journey: Journey, report: str) -> str:
 def write_reports(journey: Journey, report: Path | None, ci: Path | None) -> Path:
     """Write the page, and what a pull request wants; returns where the page lies."""
     from joymigrate.journey.model import to_json
-    from joymigrate.report import journey_html, journey_text
     from joymigrate.report.renderers.md import shorten
 
-    document = to_json(journey)
     target = (report or journey.folder / "report.html").resolve()
-    page = journey_html.render(document, journey.folder, link=way(journey, target.parent))
-    emit(page, target)
+    made = answer_of(to_json(journey), journey.folder, target)
+    emit(made.draw("html"), target)
     if ci is not None:
         ci.mkdir(parents=True, exist_ok=True)
-        emit(journey_text.junit(document), ci / "junit.xml")
-        emit(shorten(journey_text.markdown(document), MOST_COMMENT), ci / "summary.md")
+        emit(made.draw("junit"), ci / "junit.xml")
+        emit(shorten(made.draw("md"), MOST_COMMENT), ci / "summary.md")
         if (journey.folder / "scan" / "scan.sarif").is_file():  # else the scan itself failed
             emit(sarif(journey), ci / "scan.sarif")
     return target

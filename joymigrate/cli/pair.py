@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from joymigrate.cli._answers import check_format
+from joymigrate.cli._answers import check_format, format_option
 from joymigrate.cli._common_options import TO
 from joymigrate.cli._dashes import WithProgram
 from joymigrate.cli._language import OPTION as LANG
@@ -45,7 +45,7 @@ def command(
         None, "--devices", min=1, max=64, help="Devices of the simulated machine."
     ),
     fresh: bool = typer.Option(False, "--fresh", help="Begin anew, whatever was done before."),
-    format: str = typer.Option("text", "--format", help="text, json, md, junit or html."),
+    format: str = format_option("journey"),
     lang: str | None = LANG,
     quiet: bool = typer.Option(False, "-q", "--quiet"),
 ) -> int:

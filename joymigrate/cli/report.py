@@ -162,7 +162,7 @@ def render(opened: Opened, file: Path, root: Path | None, view: ScanView) -> str
     if opened.view.schema == JOURNEY:
         folder = file.resolve().parent
         with speaking(Language(view.lang)):
-            return _report_live.render(document, folder, format, view.output)
+            return _report_live.answer_of(document, folder, view.output).draw(format)
     if opened.view.schema == VERDICT:
         shown = _verdicts.answer_of(document, _verdicts.VerdictView(format, view.lang))
         with speaking(Language(view.lang, document.get("texts"))):

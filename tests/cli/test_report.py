@@ -101,7 +101,7 @@ def test_a_project_shows_its_journey_with_links_that_lead_there(joy: Joy, tmp_pa
     assert joy("report", file, "--format", "md").out == joy("report", "--format", "md").out
     told = joy("report", "--format", "sarif")
     assert told.code == 2
-    assert "no form 'sarif'" in told.err
+    assert "does not know 'sarif'" in told.err
 
 
 def test_a_project_without_a_journey_is_one_clear_error(joy: Joy) -> None:
