@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from joymigrate import chips
 from joymigrate.run.door import streams, typed_tensors
 from joymigrate.run.door.cards import cards
-from joymigrate.run.door.frames import DoorFrameOwner, asker
+from joymigrate.run.door.frames import DoorFrameOwner, asker, in_import_of_package
 from joymigrate.run.door.marks import HOST, memory
 from joymigrate.run.door.notes import StandIn, notes
 from joymigrate.run.door.table import properties, table
@@ -42,7 +43,9 @@ def install() -> None:
     if accelerator is not None:
         named = outside(accelerator.current_accelerator, lambda *a, **k: torch.device(cards.word))
         accelerator.current_accelerator = named
-    torch.version.cuda = "12.4"
+    if torch.version.cuda is None:
+        del torch.version.cuda
+        torch.version.__class__ = BuildVersions
     streams.install()
 
 
@@ -169,6 +172,20 @@ def live_answers() -> dict[str, Any]:
         "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
         "set_rng_state_all": lambda states: torch.set_rng_state(next(iter(states))),
     }
+
+
+class BuildVersions(types.ModuleType):
+    """`torch.version` of a torch without CUDA. A package that is being imported hears so, as it
+    would hold another release against that of its own build (torchvision, torchaudio, PyTorch
+    Geometric's extensions: each asks whether it is None first)."""
+
+    def __getattr__(self, name: str) -> str | None:
+        """The release of CUDA; None for torch, for us, and in an import of a package."""
+        if name != "cuda":
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        if asker() is not DoorFrameOwner.PROGRAM or in_import_of_package(sys._getframe(1)):
+            return None
+        return table().version
 
 
 class Properties(StandIn):

@@ -39,6 +39,16 @@ def asker(depth: int = 2) -> DoorFrameOwner:
     return owner_of(sys._getframe(depth).f_code.co_filename)
 
 
+def in_import_of_package(frame: FrameType | None) -> bool:
+    """Whether a frame belongs to an installed package's own lines that run as it is imported."""
+    package = package_of(frame.f_code.co_filename) if frame else ""
+    while frame is not None and package and package_of(frame.f_code.co_filename) == package:
+        if frame.f_code.co_name == "<module>":
+            return True
+        frame = frame.f_back
+    return False
+
+
 def line_of_program() -> str:
     """`file:line` of the nearest line of the program: its own files before those of its libraries
     and before text that it runs.

@@ -17,6 +17,7 @@ class DoorTable:
     """The file's keys; each is explained there."""
 
     constants: Mapping[str, Any]
+    version: str
     silent: tuple[str, ...]
     memory: Mapping[str, str]
     accelerator: Mapping[str, str]

@@ -14,7 +14,7 @@ from joymigrate.blame.program import Program  # noqa: E402
 from joymigrate.blame.stop import FrameOwner, Stop, StopEvidence  # noqa: E402
 from joymigrate.blame.watch import describe_chain  # noqa: E402
 from joymigrate.run.door import mode, notes, streams  # noqa: E402
-from joymigrate.run.door.answers import Properties  # noqa: E402
+from joymigrate.run.door.answers import BuildVersions, Properties  # noqa: E402
 
 EVERY = """
 import torch
@@ -90,3 +90,29 @@ def test_what_a_card_would_refuse_too_is_not_ours(
     stop = stop_of(f"import torch\n{line}\n", tmp_path)
     assert stop is not None
     assert (stop.whose, stop.line) == (whose, "train.py:2"), stop
+
+
+def test_a_package_for_another_cuda_is_imported_and_the_program_hears_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "site-packages" / "vision"
+    package.mkdir(parents=True)
+    (package / "extension.py").write_text(
+        "def check():\n"
+        "    from torch.version import cuda\n"
+        "    if cuda is not None and cuda != '13.0':\n"
+        "        raise RuntimeError('compiled with different CUDA versions')\n"
+        "    return cuda\n"
+        "heard = check()\n"
+    )
+    (package / "__init__.py").write_text("from vision.extension import check, heard\n")
+    monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.delattr(torch.version, "cuda")
+    monkeypatch.setattr(torch.version, "__class__", BuildVersions)
+    code = "import torch, vision\nfound = vision.heard, vision.check, torch.version.cuda"
+    names: dict[str, object] = {}
+    exec(compile(code, str(tmp_path / "train.py"), "exec"), names)
+    heard, check, told = names["found"]  # type: ignore[misc]
+    assert (heard, told) == (None, "12.4")
+    with pytest.raises(RuntimeError):  # behind its import it is one that asks like the program
+        check()
