@@ -7,7 +7,7 @@ shape; devices, copies and casts that change nothing are left out. No torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
@@ -16,6 +16,7 @@ from joymigrate.language import Text
 from joymigrate.verify.cause import REDUCED
 
 Call = Sequence[Any]  # name, arguments, line
+Run = tuple[str, int, int, int, int]  # equal, replace, insert or delete; begin and end on each side
 CLOSE = 1e-5  # relative: numbers that were computed in floating point
 MOST = 8  # lines that differ, of which the first can be told as the cause
 NARROW = ("half", "bfloat16", "float16")
@@ -54,11 +55,37 @@ BINARY = ("add", "sub", "mul", "div", "pow", "matmul", "floordiv", "mod", "and",
 
 
 def differences(ours: Sequence[Call], theirs: Sequence[Call]) -> list[OtherCall]:
-    """Every difference of two recordings of the same code, in order."""
-    names = [[plain_name(call[0]) for call in side] for side in (ours, theirs)]
+    """Every difference of two recordings of the same code, in order; by the alignment that needs
+    fewer: of operators alone, or first of those with equal plain arguments."""
+    by_operator = align(ours, theirs, operator_of)
+    by_both: list[Run] = []
+    for tag, a, a_end, b, b_end in align(ours, theirs, call_words):
+        inner = [(tag, 0, a_end - a, 0, b_end - b)]
+        if tag == "replace":
+            inner = align(ours[a:a_end], theirs[b:b_end], operator_of)
+        by_both += [
+            (tag, a + one, a + two, b + three, b + four) for tag, one, two, three, four in inner
+        ]
+    return min((differences_of(ours, theirs, runs) for runs in (by_operator, by_both)), key=len)
+
+
+def align(ours: Sequence[Call], theirs: Sequence[Call], key: Callable[[Call], str]) -> list[Run]:
+    """Runs of calls as difflib's `get_opcodes` tells them."""
+    mine, other = ([key(call) for call in side] for side in (ours, theirs))
+    return [tuple(run) for run in SequenceMatcher(None, mine, other, autojunk=False).get_opcodes()]
+
+
+def operator_of(call: Call) -> str:
+    """Which operator a call is of."""
+    return plain_name(call[0])
+
+
+def differences_of(
+    ours: Sequence[Call], theirs: Sequence[Call], runs: Sequence[Run]
+) -> list[OtherCall]:
+    """What differs in two recordings that are aligned so."""
     found: list[OtherCall] = []
-    matcher = SequenceMatcher(None, names[0], names[1], autojunk=False)
-    for tag, a, a_end, b, b_end in matcher.get_opcodes():
+    for tag, a, a_end, b, b_end in runs:
         if tag == "equal":
             pairs = zip(ours[a:a_end], theirs[b:b_end], strict=True)
             found += [one for mine, other in pairs for one in arguments(mine, other)]

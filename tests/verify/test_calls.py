@@ -50,6 +50,14 @@ def test_another_operator_is_named_with_the_baselines() -> None:
     assert (kind, words.split(",")[0][:6]) == ("another operator", "`gelu(")
 
 
+def test_calls_are_aligned_by_their_numbers_where_operators_repeat() -> None:
+    ours = lambda: X - (X * 0.9 + X) * 0.2  # noqa: E731
+    theirs = lambda: X - ((X * 0.9 + X) * 0.9 + X) * 0.2  # noqa: E731
+    assert told(ours, theirs) == [("an operator added", "`mul(0.9)`, `add()` added")]
+    other = lambda: X - (X * 0.2 + X) * 0.2  # noqa: E731
+    assert told(ours, other) == [("another argument", "`mul(0.2)`, 0.9 in the baseline")]
+
+
 def test_devices_copies_and_spelling_are_no_difference() -> None:
     ours = lambda: (X.to("cpu") * 0.5).contiguous()  # noqa: E731
     theirs = lambda: torch.mul(X.clone(), 0.5)  # noqa: E731
