@@ -27,7 +27,7 @@ from joymigrate.verify.cut import Cut
 from joymigrate.verify.float64_mode import Float64Mode
 from joymigrate.verify.measure import relative_error
 from joymigrate.verify.mixed_precision import held_off
-from joymigrate.verify.module_replay import GRADIENT, CutValue, Key, ModuleReplay
+from joymigrate.verify.module_replay import GRADIENT, OUTPUT, CutValue, Key, ModuleReplay
 from joymigrate.verify.noise import Noise
 from joymigrate.verify.tensor_store import TensorStore
 
@@ -54,6 +54,7 @@ class Float64Reference:
     native: bool = False  # whether a pass in another dtype than float32 was made
     mixed: list[str] = field(default_factory=list)  # modules that enter autocast by themselves
     bytes: int = 0
+    leaves: dict[tuple[str, int], set[str]] = field(default_factory=dict)  # of results, when asked
 
     def value(self, key: Key) -> torch.Tensor | None:
         """The tensor at a place."""
@@ -68,6 +69,14 @@ class Float64Reference:
     def knows(self, path: str, call: int) -> bool:
         """Whether this call took place."""
         return call <= self.calls.get(path, -1)
+
+    def returned(self, path: str, call: int) -> set[str]:
+        """The leaves of numbers with a fraction that this call returned."""
+        if not self.leaves:
+            for (place, number, kind, leaf), row in self.rows.items():
+                if kind == OUTPUT and "float" in row.dtype:
+                    self.leaves.setdefault((place, number), set()).add(leaf)
+        return self.leaves.get((path, call), set())
 
 
 def content_of(tensor: torch.Tensor) -> str:

@@ -9,6 +9,7 @@ import torch
 
 # Masks hold the lowest number of their type, which another type can't hold: it means "never".
 NEVER = 1e38
+BLOCKED = -1e4  # what a mask adds to a score that takes no part, or less (transformers' models)
 FAR = 1e3  # times the smallest values: another kind of number
 ALONE = 2.0**-6  # of a unit of the error: what one value may be off by, where all others are right
 AT_ONCE = 1 << 22  # elements: copies of a table in float64 would be the largest of a pass
@@ -71,6 +72,35 @@ def rounding_error(target: torch.Tensor, golden: torch.Tensor) -> float:
     scale = torch.linalg.vector_norm(g[near]) / math.sqrt(int(near.sum()))
     farthest = ((a - g).abs() / torch.maximum(size, scale)).max()
     return max(error, ALONE * float(farthest))
+
+
+def kept_by(mask: torch.Tensor) -> torch.Tensor | None:
+    """What an attention mask lets take part: True of a boolean one, 0 of one that is added to the
+    scores (torch.nn.functional.scaled_dot_product_attention); None for what is no mask."""
+    if mask.dtype is torch.bool:
+        return mask.detach()
+    if not mask.is_floating_point():
+        return None
+    kept, blocked = mask.detach() == 0, mask.detach() <= BLOCKED
+    return kept if bool((kept | blocked).all()) else None
+
+
+def as_mask_of(live: torch.Tensor, golden: torch.Tensor) -> torch.Tensor:
+    """`golden`, or where one of both is a boolean attention mask and the other one that is added,
+    the same mask as `live` has it: fused attention takes either, by hand it is added."""
+    boolean = live.dtype is torch.bool
+    if boolean == (golden.dtype is torch.bool) or live.shape != golden.shape or not live.numel():
+        return golden
+    mine, kept = kept_by(live), kept_by(golden)
+    if mine is None or kept is None:
+        return golden
+    added, other = (kept, mine) if boolean else (mine, kept)
+    if bool(added.all()) and not bool(other.all()):  # zeros: as well numbers as a mask
+        return golden
+    lowest = float(live.min())
+    return (
+        kept if boolean else torch.zeros_like(golden, dtype=live.dtype).masked_fill(~kept, lowest)
+    )
 
 
 def signature(target: torch.Tensor, golden: torch.Tensor) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from joymigrate.verify import layout, pytree
 from joymigrate.verify.call_trace import CallTrace
 from joymigrate.verify.cast_weights import Borrowed, Lender, weights_in
 from joymigrate.verify.draws import DrawMode, Draws, DropoutMode
+from joymigrate.verify.measure import as_mask_of
 from joymigrate.verify.modes import is_training
 from joymigrate.verify.source_lines import where
 
@@ -43,6 +44,9 @@ class ReferenceValues(Protocol):
 
     def knows(self, path: str, call: int) -> bool:
         """Whether this call of this module took place in the reference's run."""
+
+    def returned(self, path: str, call: int) -> set[str]:
+        """The leaves of numbers with a fraction that this call returned there."""
 
 
 @dataclass(slots=True)
@@ -261,6 +265,7 @@ class ModuleReplay:
         """
         with torch._C.DisableTorchFunction():  # reading it is no call of the module's
             value = self.reference.value(key) if self.reference is not None else None
+            value = as_mask_of(live, value) if value is not None else None
         if value is None or not (reshaped or value.shape == live.shape):
             value = live.detach()
             if value.dtype == torch.float64:
@@ -292,8 +297,15 @@ class ModuleReplay:
 
         What was fed and is handed on as it is needs no backward pass: its cotangent is added to the
         gradient when that is reported. A model that returns all of its layers' attention has
-        gigabytes of it.
+        gigabytes of it. They start from what both sides return: attention by hand returns weights
+        too, which fused attention has not.
         """
+        if self.reference is not None:
+            theirs = self.reference.returned(frame.path, frame.call)
+            if not theirs <= {leaf for leaf, _ in outputs}:
+                self.failures[frame.path] = "the baseline returns more, from which gradients start"
+                return
+            outputs = [(leaf, tensor) for leaf, tensor in outputs if leaf in theirs]
         ends = {f"out.{leaf}": t for leaf, t in outputs} | {
             f"in.{leaf}": t for leaf, t in frame.handed.items()
         }

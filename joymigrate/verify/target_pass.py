@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from joymigrate.verify.isolated_pass import BFLOAT, Float64Reference, IsolatedPass
-from joymigrate.verify.measure import relative_error, signature
+from joymigrate.verify.measure import as_mask_of, relative_error, signature
 from joymigrate.verify.module_replay import CutValue
 from joymigrate.verify.noise import Noise
 from joymigrate.verify.tolerance import EPSILON
@@ -98,10 +98,9 @@ def judge_row(
     made["shape"] = list(found.tensor.shape)
     made["dtype"] = str(found.tensor.dtype).removeprefix("torch.")
     value = reference.value(found.key)
-    if value is None:
+    if value is None or list(found.tensor.shape) != row.shape:
         return made
-    if list(found.tensor.shape) != row.shape:
-        return made
+    value = as_mask_of(found.tensor, value)
     error = relative_error(found.tensor, value)
     made["error"] = error
     own = row.error32 if dtype is torch.float32 else row.error

@@ -113,6 +113,59 @@ def test_autocast_on_the_target_alone_is_held_to_rounding_in_16_bits(
     assert any(row.difference.status.failed for row in found.rows) is fails
 
 
+class Masked(nn.Module):
+    """Attention: fused, with a boolean mask; or by hand, which adds its mask and returns its
+    weights too."""
+
+    def __init__(self, fused: bool) -> None:
+        super().__init__()
+        self.fused = fused
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        if self.fused:
+            return functional.scaled_dot_product_attention(x, x, x, mask), None
+        weights = torch.softmax(x @ x.mT / x.shape[-1] ** 0.5 + mask, -1)
+        return weights @ x, weights
+
+
+class Masking(nn.Module):
+    """Makes the mask in the form that its attention takes; `hidden`: keys that take no part."""
+
+    def __init__(self, fused: bool, hidden: int) -> None:
+        super().__init__()
+        self.attention, self.hidden = Masked(fused), hidden
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept = (torch.arange(8) < 8 - self.hidden).expand(2, 8, 8)
+        lowest = torch.finfo(x.dtype).min
+        added = torch.zeros(2, 8, 8, dtype=x.dtype).masked_fill(~kept, lowest)
+        return self.attention(x, kept if self.attention.fused else added)[0]
+
+
+@pytest.mark.parametrize(("hidden", "fails"), [(3, False), (4, True)])
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_boolean_mask_and_one_that_is_added_are_held_to_what_they_keep(
+    fused: bool, hidden: int, fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold, given = hold_replays(monkeypatch), (torch.randn(2, 8, 16),)
+    store = TensorStore("forced", lambda: RankWriter(tmp_path / "rank-0", {}))
+    reference = make_reference(IsolatedPass(Masking(fused, 3), "", given, {}, hold), 1 << 20, store)
+    target = IsolatedPass(Masking(not fused, hidden), "", given, {}, hold)
+    outcome = examine(target, reference, torch.float32)
+    assert outcome.error is None
+    errors = {
+        (row["kind"], row["leaf"]): row["error"]
+        for row in outcome.rows
+        if row["path"] == "attention" and "error" in row
+    }
+    assert (errors["in", "1"] > 0.0) is fails
+    assert errors["out", "0"] < 1e-5  # on the baseline's mask
+    if fused:  # gradients start from what the baseline returns
+        assert errors["grad", "in.0"] < 1e-5
+    else:
+        assert list(outcome.failures) == ["attention"]
+
+
 @pytest.mark.parametrize(("shaken", "fails"), [(True, True), (False, False)])
 def test_an_older_bundle_keeps_the_limit_of_its_passes_in_16_bits(
     shaken: bool, fails: bool
