@@ -8,7 +8,7 @@ import pytest
 
 from joymigrate import chips
 from joymigrate.profile import port
-from joymigrate.profile.port import fits
+from joymigrate.profile.port import draw, fits, retry
 
 HEAD = "import triton\nimport triton.language as tl\n"
 JIT = "@triton.jit"
@@ -44,6 +44,10 @@ down = tl.exp(-value)
 mean = tl.sum(up * down + up, 0)
 value = value * mean + up / mean - down"""
 USED = "value += tl.sum(tl.sum(wide * wide, 0), 0)\n" + STORE  # else the compiler drops it
+BY_CALL = """kernel = triton.jit(kernel)
+def best():
+    return triton.Config(dict(BLOCK=131072))
+kernel = triton.autotune([best()], key=["n"])(kernel)"""
 BIG = "i = tl.arange(0, 256)\nat2 = i[:, None] * 256 + i[None, :]\nwide = tl.load(X + at2)\n" + USED
 
 
@@ -79,6 +83,10 @@ BIG = "i = tl.arange(0, 256)\nat2 = i[:, None] * 256 + i[None, :]\nwide = tl.loa
         source(jit="").replace("def call", "kernel = triton.jit(kernel)\n\ndef call").replace(
             STORE, f"value = {ASM}\n    {STORE}"),
         source(f"value = {ASM}\n{STORE}", above="own = triton.jit\n", jit="@own"),
+        source(launch="kernel[(4,)](*pair, n, 131072)"),
+        source(jit="", launch=NO_SIZE).replace("def call", BY_CALL + "\n\ndef call"),
+        source("wide = tl.load(X + at[:, None] * BLOCK + at[None, :])\n" + USED,
+               launch="kernel[(4,)](x, y, n, BLOCK=2048)"),
     ],
 )  # fmt: skip
 def test_what_needs_changes_is_not_said_to_work(text: str) -> None:
@@ -122,6 +130,9 @@ def test_what_nobody_documents_is_not_judged(text: str) -> None:
         source("for i in tl.range(0, n, flatten=True):\n    value += i\n" + STORE),
         source("mean = tl.load(Y)\nscale = tl.load(Y + 1)\n" + STORE,
                launch="kernel[(4,)](x, y, n, BLOCK=16384)"),
+        source("value = value.to(OUT)\n" + STORE, launch="kernel[(4,)](x, y, n, kind(x), 64)")
+        .replace("n, BLOCK", "n, OUT: tl.constexpr, BLOCK"),
+        source("value += (tl.load(X + at) >> 2).to(tl.float32)\n" + STORE),
     ],
 )  # fmt: skip
 def test_what_is_documented_works(text: str) -> None:
@@ -204,3 +215,9 @@ def test_a_variant_is_judged_as_an_original_is(
     assert found.port.refused.startswith(refused)
     assert found.verdict is not None
     assert found.verdict.verdict == verdict
+
+
+@pytest.mark.parametrize("kind", ["flag", "choice", "none"])
+def test_the_front_end_is_asked_about_other_types_and_not_about_other_branches(kind: str) -> None:
+    role = draw.Role("FAST", kind, constexpr=True)
+    assert not any(change(role) for change in retry.OF_TYPE)

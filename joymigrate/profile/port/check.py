@@ -108,7 +108,7 @@ def compile_them(found: list[Found], known: dict[str, Any], roots: list[Path]) -
     judged = [one for one, _ in found]
     for i, notes in zip(places, said, strict=True):
         # What the compiler can't take does not hide what has to be changed.
-        changes = judged[i].verdict == CHANGES
+        changes = judged[i].verdict == CHANGES or any(n.level == "changes" for n in notes)
         kept = tuple(n for n in notes if not changes or RANK[n.level] < RANK["unknown"])
         judged[i] = add_notes(judged[i], kept)
     return judged

@@ -2,7 +2,7 @@
 
 Numbers that a call site says are taken from it. Pointers get buffers with room on both sides; a
 parameter whose values are used in addresses gets small whole numbers. What does not fit is mended
-by `retry.py` from what the interpreter says.
+by `retry.py` from what Triton's front end or its interpreter says.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ REAL = re.compile(r"eps|scale|alpha|beta|gamma|^p$|temperature|softcap|dropout|l
 WHOLE = re.compile(r"idx|index|indices|ids|offset|cu_|lens|target|label|slot|table|mapping",
                    re.IGNORECASE)  # fmt: skip
 RISING = re.compile(r"cu_|offset|indptr|start_loc|_loc$|seqlens", re.IGNORECASE)
+DTYPE = re.compile(r"dtype|_type$", re.IGNORECASE)
 # `k` may be a tensor; `K` beside M and N is a size.
 POINTER = re.compile(
     r"(?i:_?(ptr|ptrs|p)$)|^(x|y|z|q|k|v|o|g|w|h|dq|dk|dv|do|dx|dy|dw|dg|dh|db|X|Y|Z|Q|W|DX|DY|DW)$"
@@ -37,8 +38,8 @@ DTYPES = ("int8", "int16", "int32", "int64", "uint8", "bool")
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a parameter is: pointer (`dtype`), flag, size, real, number, stride (`value`: how many
-    sides are inside of this one, of a tensor with `sides`), none, or fixed (as called)."""
+    """What a parameter is: pointer (`dtype`), flag, size, real, number, type, stride (`value`: how
+    many sides are inside of this one, of a tensor with `sides`), none, or fixed (as called)."""
 
     name: str
     kind: str
@@ -74,7 +75,7 @@ def roles(kernel: SourceKernel, tree: ast.Module) -> list[Role]:
             inner, sides = strides.get(name, (0, 1))
             found.append(Role(name, "stride", fixed, value=inner, sides=sides, sure=True))
         else:
-            found.append(Role(name, kind, fixed, dtype_of(name, uses, sites), value, **known))
+            found.append(Role(name, kind, fixed, dtype_of(name, sites), value, **known))
     return found
 
 
@@ -87,6 +88,8 @@ def kind_of(
         return "pointer", None
     if fixed and name in said and (said[name] <= LARGEST or name not in uses.sizes):
         return "fixed", said[name]
+    if site == "dtype" or (fixed and DTYPE.search(name) and name not in uses.choices):
+        return "dtype", None
     if name in uses.sizes and site != "flag":
         return "size", None
     if site == "flag" or (fixed and isinstance(literal, bool)) or is_flag(name, fixed, uses):
@@ -96,7 +99,7 @@ def kind_of(
         return "choice", tuple(dict.fromkeys((*choices, *others)))
     if site in ("stride", "none", "real"):
         return site, None
-    if isinstance(literal, float) or (REAL.search(name) and name not in uses.addressed):
+    if isinstance(literal, float) or REAL.search(name):
         return "real", None
     if fixed and isinstance(literal, (int, str)):
         return "fixed", literal
@@ -105,21 +108,25 @@ def kind_of(
 
 def is_flag(name: str, fixed: bool, uses: Uses) -> bool:
     """Whether a parameter is asked as it is, or named like a flag."""
-    if name in uses.choices or name in uses.addressed:
+    if name in uses.choices:
         return False
     return name in uses.tested or bool(fixed and FLAG.search(name))
 
 
-def dtype_of(name: str, uses: Uses, sites: Mapping[str, tuple[str, str]]) -> str:
-    """The type behind a pointer: what the caller says, else what its values are used for."""
+def dtype_of(name: str, sites: Mapping[str, tuple[str, str]]) -> str:
+    """The type behind a pointer: what the caller says, else what its name says."""
     said = sites.get(name, ("", ""))
     if said[0] == "pointer" and said[1] in DTYPES:
         return said[1]
-    if name in uses.masks:
-        return "bool"
-    if name in uses.whole or WHOLE.search(name):
+    if WHOLE.search(name):
         return "rising" if RISING.search(name) else "int64"
     return "float32"
+
+
+def role_of(fields: dict[str, Any]) -> Role:
+    """A role out of JSON, where a tuple is a list."""
+    value = fields["value"]
+    return Role(**{**fields, "value": tuple(value) if isinstance(value, list) else value})
 
 
 def sides_of(
@@ -160,6 +167,8 @@ def draw(found: list[Role], seed: int) -> dict[str, Mapping[str, Any]]:
             value = round(random_.uniform(0.1, 1.0), 3)
         elif role.kind == "stride":
             value = stride(role, small)
+        elif role.kind == "dtype":
+            value = {"dtype": "float32"}
         elif role.kind == "number":
             value = role.value if role.value is not None else number(role, random_, small)
         made[role.name] = {"value": value}
@@ -176,10 +185,7 @@ def stride(role: Role, small: int) -> int:
 
 def number(role: Role, random_: random.Random, small: int) -> Any:
     """A whole number: counts leave a tail."""
-    name = role.name.lower()
-    if "dtype" in name or name.endswith("_type"):
-        return {"dtype": "float32"}
-    if "seed" in name:
+    if "seed" in role.name.lower():
         return 7
     if role.constexpr:
         return random_.choice([16, 32] if not small else [2, 4])

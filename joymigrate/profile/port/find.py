@@ -15,6 +15,7 @@ from joymigrate.profile.port.values import DEEP, FileScope, find_assigned, great
 # Projects hand these names on from a module of their own.
 REEXPORTED = {"tl": "triton.language", "triton": "triton"}
 JIT = "triton.jit"
+PARTS = 24  # definitions of a project that a decorator's configurations are looked for in
 TUNED = ("kwargs", "pre_hook", "ir_override")  # arguments of a configuration that launch nothing
 
 
@@ -111,7 +112,7 @@ def kernels(
         kernel = found[node.name] = SourceKernel(
             node.name, node, language, jit=jit, direct=direct_names(known)
         )
-        for _, one in decorators:
+        for one in (*(each for _, each in decorators), *applied_to(node.name, tree)):
             kernel.launches += configurations(one, known, scope)
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
         names: list[str] = []
@@ -132,6 +133,14 @@ def compiled_by_call(tree: ast.Module, known: dict[str, str]) -> dict[str, str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and is_jit(full_name(node, known)) and node.args
     }
+
+
+def applied_to(name: str, tree: ast.Module) -> Iterator[ast.expr]:
+    """What stands for a decorator in `kernel = autotune(…)(kernel)`."""
+    for node in tree.body:
+        call = node.value if isinstance(node, ast.Assign) else None
+        if isinstance(call, ast.Call) and [dotted_name(one) for one in call.args] == [name]:
+            yield call.func
 
 
 def find_unread(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -160,24 +169,35 @@ def configurations(decorator: ast.AST, known: dict[str, str], scope: FileScope) 
             table = scope.constants.get(table.id, table)
         yield Launch(decorator.lineno, numbers_in(table, scope, {}), tried=True)
         return
-    for root in (decorator, *behind(decorator, scope)):
-        for node, held in with_loops(root, scope):
-            if isinstance(node, ast.Call) and full_name(node, known) == "triton.Config":
+    for root, names, inner in behind(decorator, known, scope):
+        for node, held in with_loops(root, inner):
+            if isinstance(node, ast.Call) and full_name(node, names) == "triton.Config":
                 kwargs = next((k.value for k in node.keywords if k.arg == "kwargs"), None)
                 table = node.args[0] if node.args else kwargs
                 options = tuple(k.arg for k in node.keywords if k.arg and k.arg not in TUNED)
-                yield Launch(node.lineno, numbers_in(table, scope, held), options, tried=True)
+                yield Launch(node.lineno, numbers_in(table, inner, held), options, tried=True)
 
 
-def behind(decorator: ast.Call, scope: FileScope) -> Iterator[ast.AST]:
-    """What names and functions the configurations of a decorator come from."""
-    for node in ast.walk(decorator):
-        if isinstance(node, ast.Name) and node.id in scope.constants:
-            yield scope.constants[node.id]
-        if isinstance(node, (ast.Name, ast.Attribute)):
-            for place in scope.files.places(dotted_name(node), scope.path, scope.tree):
-                if isinstance(place.node, (ast.FunctionDef, ast.Assign, ast.AnnAssign)):
-                    yield place.node
+def behind(
+    decorator: ast.Call, known: dict[str, str], scope: FileScope
+) -> Iterator[tuple[ast.AST, dict[str, str], FileScope]]:
+    """A decorator, and what of the project its configurations come from, with each file's names."""
+    parts: list[tuple[ast.AST, dict[str, str], FileScope]] = [(decorator, known, scope)]
+    seen: set[int] = set()
+    for part in parts:  # which grows
+        yield part
+        root, _, inner = part
+        for node in ast.walk(root) if len(parts) <= PARTS else ():
+            if not isinstance(node, (ast.Name, ast.Attribute)):
+                continue
+            for place in inner.files.places(dotted_name(node), inner.path, inner.tree):
+                follows = isinstance(place.node, (ast.FunctionDef, ast.Assign, ast.AnnAssign))
+                if place.node is None or not follows or id(place.node) in seen:
+                    continue
+                seen.add(id(place.node))
+                own = place.tree is inner.tree
+                there = inner if own else FileScope(place.tree, place.path, inner.files)
+                parts.append((place.node, part[1] if own else names_of(place.tree)[0], there))
 
 
 def with_loops(
@@ -233,14 +253,18 @@ def bound_of(node: ast.expr, scope: FileScope, held: dict[str, int]) -> int | No
 
 def numbers_in(table: ast.AST | None, scope: FileScope, held: dict[str, int]) -> dict[str, int]:
     """The numbers of a dictionary, of functions what they return."""
-    if not isinstance(table, ast.Dict):
-        return {}
+    pairs: list[tuple[object, ast.expr]] = []
+    if isinstance(table, ast.Dict):
+        pairs = [(getattr(key, "value", None), value)
+                 for key, value in zip(table.keys, table.values, strict=True)]  # fmt: skip
+    elif isinstance(table, ast.Call) and dotted_name(table.func) == "dict":
+        pairs = [(one.arg, one.value) for one in table.keywords]
     found: dict[str, int] = {}
-    for key, value in zip(table.keys, table.values, strict=True):
+    for key, value in pairs:
         inner = value.body if isinstance(value, ast.Lambda) else value
         most = bound_of(inner, scope, held)
-        if isinstance(key, ast.Constant) and most is not None:
-            found[str(key.value)] = most
+        if isinstance(key, str) and most is not None:
+            found[key] = most
     return found
 
 
@@ -263,8 +287,7 @@ def programs_of(
 def read_launch(node: ast.Call, kernel: SourceKernel, scope: FileScope) -> Launch:
     """What one launch says in numbers; of a value that is computed, the greatest it can have."""
     inside = scope.function_of(node)
-    values = [(k.arg, k.value) for k in node.keywords if k.arg]
-    values += [(a.arg, v) for a, v in zip(kernel.node.args.args, node.args, strict=False)]
+    values = list(given_at(node, kernel))
     numbers = {
         name: most for name, value in values if (most := greatest(value, scope, inside)) is not None
     }
@@ -279,3 +302,19 @@ def read_launch(node: ast.Call, kernel: SourceKernel, scope: FileScope) -> Launc
     names = tuple(name for name, _ in values)
     return Launch(node.lineno, numbers, names, programs, "\n".join(words),
                   given=dict(values), caller=inside)  # fmt: skip
+
+
+def given_at(node: ast.Call, kernel: SourceKernel) -> Iterator[tuple[str, ast.expr]]:
+    """The parameters that a launch gives a value, each with it.
+
+    What stands behind `*x.stride()` is counted from the end, where no parameter is left to others.
+    """
+    named = {k.arg: k.value for k in node.keywords if k.arg}
+    yield from named.items()
+    left = [a.arg for a in kernel.node.args.args if a.arg not in named]
+    stars = [at for at, one in enumerate(node.args) if isinstance(one, ast.Starred)]
+    first, last = (stars[0], stars[-1] + 1) if stars else (len(node.args), len(node.args))
+    yield from zip(left, node.args[:first], strict=False)
+    own = {name for one in kernel.launches if one.tried for name in one.numbers}
+    if stars and not own.intersection(left) and not kernel.node.args.defaults:
+        yield from zip(reversed(left), reversed(node.args[last:]), strict=False)

@@ -12,12 +12,12 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.profile.port.draw import Role, draw, roles
+from joymigrate.profile.port.draw import roles
 from joymigrate.profile.port.extract import extract
 from joymigrate.profile.port.find import Launch, SourceKernel
 from joymigrate.profile.port.launches import configure_launches, defaults_of
@@ -76,21 +76,21 @@ def notes_of(
 
 
 def cases(one: KernelCandidate, tree: ast.Module) -> Iterator[tuple[Launch | None, dict[str, Any]]]:
-    """Each launch with the arguments to compile it with, and the sizes that it leaves open."""
+    """Each launch with what it says of the parameters, and the sizes that it leaves open."""
     found = roles(one.kernel, tree)
+    fixed = [role.name for role in found if role.constexpr]
+    open_ = [role.name for role in found if role.constexpr and role.kind in ("size", "number")]
     launches: list[Launch | None] = [*configure_launches(one.kernel.launches)]
     for launch in (launches or [None])[:MOST]:
         numbers = defaults_of(one.kernel.node) | (launch.numbers if launch else {})
-        case: dict[str, Any] = dict(draw(found, 0))
-        sizes = {r.name: numbers[r.name] for r in found if r.constexpr and r.name in numbers}
-        case |= {name: {"value": value} for name, value in sizes.items()}
-        open_ = [r.name for r in found if is_open(r, numbers)]
-        yield launch, {"case": case, "sizes": sizes, "open": open_}
-
-
-def is_open(role: Role, numbers: dict[str, int]) -> bool:
-    """Whether a role is a size that no launch says."""
-    return role.constexpr and role.kind in ("size", "number") and role.name not in numbers
+        yield (
+            launch,
+            {
+                "roles": [asdict(role) for role in found],
+                "sizes": {name: numbers[name] for name in fixed if name in numbers},
+                "open": [name for name in open_ if name not in numbers],
+            },
+        )
 
 
 def note_of(

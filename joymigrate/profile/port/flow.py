@@ -1,6 +1,7 @@
-"""What a kernel does with its parameters: addresses, whole numbers, masks, sizes, tests.
+"""What a kernel does with its parameters: addresses, sizes, tests.
 
-Functions that a kernel calls are looked into, where they stand in the same file.
+Functions that a kernel calls are looked into, where they stand in the same file. Types (whole
+numbers, masks) are Triton's front end to find: a wrong one is an error (`retry.py`).
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ SAME = frozenset(("advance", "multiple_of", "max_contiguous", "max_constancy", "
                   "broadcast_to", "make_block_ptr", "make_tensor_descriptor"))  # fmt: skip
 SHAPES = frozenset(("zeros", "full", "make_block_ptr", "make_tensor_descriptor", "broadcast_to",
                     "reshape", "view"))  # fmt: skip
-RANGES = frozenset(("range", "static_range", "arange"))
-WHOLE_ONLY = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift, ast.FloorDiv, ast.Mod)
 DEEP = 4  # calls of helpers that are followed
 
 
@@ -27,10 +26,7 @@ class Uses:
     """Parameters of one function by what is done with them."""
 
     pointers: set[str] = field(default_factory=set)
-    whole: set[str] = field(default_factory=set)  # pointers whose values must be whole numbers
     numbers: set[str] = field(default_factory=set)  # multiplied, divided or compared
-    addressed: set[str] = field(default_factory=set)  # numbers that are part of an address
-    masks: set[str] = field(default_factory=set)  # pointers whose values are masks
     sizes: set[str] = field(default_factory=set)  # of lanes and shapes
     tested: set[str] = field(default_factory=set)  # an `if` asks them as they are
     nullable: set[str] = field(default_factory=set)  # compared with None
@@ -78,23 +74,12 @@ class FunctionReader:
         for node in ast.walk(self.function):
             if isinstance(node, ast.Call):
                 self.call(node)
-            elif isinstance(node, ast.BinOp) and isinstance(node.op, WHOLE_ONLY):
-                self.uses.whole |= self.loaded(node.left) | self.loaded(node.right)
             elif isinstance(node, (ast.If, ast.IfExp)):
                 self.test(node.test)
             elif isinstance(node, ast.Compare):
                 self.compare(node)
         parameters = set(self.parameters)
-        for group in (
-            "pointers",
-            "whole",
-            "numbers",
-            "addressed",
-            "masks",
-            "sizes",
-            "tested",
-            "nullable",
-        ):
+        for group in ("pointers", "numbers", "sizes", "tested", "nullable"):
             setattr(self.uses, group, getattr(self.uses, group) & parameters)
         return self.uses
 
@@ -118,15 +103,6 @@ class FunctionReader:
             address = call.args[0] if call.args else words.get("pointer", words.get("base"))
             if address is not None:
                 self.uses.pointers |= self.bases(address)
-                self.uses.whole |= self.loaded(address)
-                self.uses.addressed |= self.scalars(address)
-            place = {"load": 1, "store": 2}.get(name, 9)
-            mask = words.get("mask", call.args[place] if len(call.args) > place else None)
-            if mask is not None:
-                self.uses.masks |= self.loaded(mask)
-        if plain in RANGES or name in RANGES:
-            for one in call.args:
-                self.uses.whole |= self.loaded(one)
         if name == "arange" and call.args:
             self.uses.sizes |= self.roots(call.args[-1])
         if name in SHAPES:
@@ -148,13 +124,6 @@ class FunctionReader:
         for name, value in given.items():
             if name in inner.pointers:
                 self.uses.pointers |= self.bases(value)
-            if name in inner.whole:
-                self.uses.whole |= self.bases(value)
-            if name in inner.masks:
-                self.uses.masks |= self.bases(value)
-            if name in inner.addressed:
-                self.uses.whole |= self.loaded(value)
-                self.uses.addressed |= self.scalars(value)
             if name in inner.sizes:
                 self.uses.sizes |= self.roots(value)
             if isinstance(value, ast.Name):
@@ -215,37 +184,6 @@ class FunctionReader:
             if name in SAME or name == "where" or dotted_name(node.func) in self.flow.functions:
                 return {one for value in first for one in self.bases(value, seen)}
         return set()
-
-    def loaded(self, node: ast.expr, seen: tuple[str, ...] = ()) -> set[str]:
-        """Pointers whose values are in an expression, comparisons left out."""
-        found: set[str] = set()
-        stack: list[ast.AST] = [node]
-        while stack:
-            one = stack.pop()
-            if isinstance(one, ast.Compare):
-                continue
-            if isinstance(one, ast.Call) and self.flow.name_of(one) == "load" and one.args:
-                found |= self.bases(one.args[0])
-                continue
-            if isinstance(one, ast.Name) and one.id not in seen:
-                for value in self.made.get(one.id, ()):
-                    found |= self.loaded(value, (*seen, one.id))
-            stack += ast.iter_child_nodes(one)
-        return found
-
-    def scalars(self, node: ast.expr) -> set[str]:
-        """Parameters in an expression, followed through assignments."""
-        found: set[str] = set()
-        left, seen = list(names(node)), set()
-        while left:
-            name = left.pop()
-            if name in seen:
-                continue
-            seen.add(name)
-            found |= {name} & set(self.parameters)
-            for value in self.made.get(name, ()):
-                left += names(value)
-        return found
 
     def roots(self, node: ast.expr) -> set[str]:
         """Names in a size, of names that are made here what they are made of."""

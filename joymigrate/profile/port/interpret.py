@@ -15,7 +15,6 @@ import ast
 import contextlib
 import importlib.util
 import json
-import random
 import signal
 import sys
 import time
@@ -24,8 +23,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from joymigrate.profile.port.draw import Role, draw
-from joymigrate.profile.port.retry import NOTHING, ORDER, SLOW, CaseFault, change_role, near
+from joymigrate.profile.port.draw import Role, draw, role_of
+from joymigrate.profile.port.retry import EVERY, NOTHING, ORDER, SLOW, CaseFault, near, search
 
 ROOM = 1 << 19  # elements on each side of a pointer
 SECONDS = 60  # of processor time for one case; then the last failure counts
@@ -96,28 +95,19 @@ class PortCase:
 
     def told(self) -> dict[str, Any]:
         """Try arguments until some tell something."""
-        chance = random.Random(self.seed)
-        seen = {tuple(self.roles)}
         end = time.process_time() + SECONDS
-        fault: CaseFault | None = None  # of the roles that came furthest
-        first = ""
-        kept = tried = self.roles
-        while time.process_time() < end:
-            case = draw(tried, self.seed)
-            result = self.run(case)
-            if isinstance(result, str):
-                ran = self.ran(case) if result == "equal" else []
-                return {"told": result, "ran": ran, "case": case, "grid": self.grid}
-            first = first or result.message
-            moved = fault is None or result.progress > fault.progress
-            same = fault is not None and result.progress == fault.progress
-            other = fault is not None and result.message != fault.message
-            if fault is None or moved or (same and other) or chance.random() < 0.1:
-                fault, kept = result, tried
-            tried = change_role(kept, fault, chance, seen)
-            if tried is kept:
-                break
-        return {"told": f"failed: {first}", "ran": []}
+
+        def run(roles: list[Role]) -> tuple[str, Mapping[str, Any]] | CaseFault:
+            case = draw(roles, self.seed)
+            told = self.run(case)
+            return told if isinstance(told, CaseFault) else (told, case)
+
+        found, _ = search(self.roles, run, self.seed, lambda: time.process_time() < end, EVERY)
+        if isinstance(found, CaseFault):
+            return {"told": f"failed: {found.message}", "ran": []}
+        told, case = found
+        ran = self.ran(case) if told == "equal" else []
+        return {"told": told, "ran": ran, "case": case, "grid": self.grid}
 
     def ran(self, case: Mapping[str, Any]) -> list[int]:
         """The lines of the original that run with these arguments."""
@@ -196,12 +186,6 @@ class PortCase:
         found = [line for line in lines if line is not None]
         at = found[-1] if found else 0
         return CaseFault(message, near(self.tree, self.job["kernel"], found), at)
-
-
-def role_of(fields: dict[str, Any]) -> Role:
-    """A role out of JSON, where a tuple is a list."""
-    value = fields["value"]
-    return Role(**{**fields, "value": tuple(value) if isinstance(value, list) else value})
 
 
 def grid_of(tree: ast.Module, kernel: str, seed: int) -> tuple[int, ...]:

@@ -2,9 +2,10 @@
 
     python -m joymigrate.profile.port.live JOBS.json FIRST
 
-JOBS lists `file`, `kernel`, `case` (arguments as `draw.py` makes them), `open` (sizes that no
-launch says) and `limits` (bytes by memory). A kernel is lowered to TTIR, inlined and canonical;
-walking it backwards gives what is alive at each operator, counted in three ways:
+JOBS lists `file`, `kernel`, `roles` (of its parameters, as `draw.py` reads them), `sizes` (that the
+launch says), `open` (sizes that no launch says) and `limits` (bytes by memory). A role that the
+front end does not take is another one (`retry.py`). A kernel is lowered to TTIR, inlined and
+canonical; walking it backwards gives what is alive at each operator, counted in three ways:
 
     lean    broadcasts and constants are no buffers; element-wise results overwrite what dies
     wide    each tensor is a buffer of its own, its last axis padded to 32 bytes
@@ -17,6 +18,7 @@ Addresses and masks made of ranges are no buffers. Prints a line of JSON per job
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -28,7 +30,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from joymigrate.profile.port.draw import Role, draw, role_of
 from joymigrate.profile.port.lower import load_kernel, types, word_error
+from joymigrate.profile.port.retry import OF_TYPE, CaseFault, near, search
 
 VIEWS = frozenset(("tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans",
                    "tt.unsplat"))  # fmt: skip
@@ -41,7 +45,9 @@ IN_PLACE = ("arith.", "math.", "tt.fp_to_fp")
 PAD = 32  # bytes: the last axis of a buffer fills whole blocks
 SIDES = tuple(1 << power for power in range(4, 17))  # tried for sizes that no launch says
 FIRST = SIDES.index(1024)
+TRIES = 60  # roles of a kernel's parameters that the front end is asked about
 VECTOR, SUMS, FACTORS = "vector", "sums", "factors"  # memories, as in triton.yaml
+TOO_MANY = re.compile(r"numel \((\d+)\) exceeds triton maximum tensor numel")
 TYPE = re.compile(r"(?:tensor<((?:\d+x)+))?(.*?)>?")
 
 
@@ -358,29 +364,73 @@ def measure(job: Mapping[str, Any], kernel: Any, computed: Mapping[str, Any]) ->
     return judge(IrModule(module, job["file"]), job["limits"])
 
 
-def answer_job(job: dict[str, Any]) -> dict[str, Any]:
-    """The verdict on a job; sizes that no launch says are tried from one to the next."""
+def fault_of(error: Exception, job: Mapping[str, Any], text: str) -> CaseFault:
+    """What the front end says, and the parameters near the lines (the innermost first)."""
+    lines: list[int] = []
+    message = word_error(error)
+    cause: BaseException | None = error
+    while cause is not None:
+        source, node = getattr(cause, "src", None), getattr(cause, "node", None)
+        at = text.find(source) if isinstance(source, str) else -1
+        if at >= 0 and hasattr(node, "lineno"):
+            lines.insert(0, text.count("\n", 0, at) + node.lineno)  # type: ignore[union-attr]
+        cause = cause.__cause__
+    around = near(ast.parse(text), job["kernel"], lines)
+    return CaseFault(message, around, lines[-1] if lines else 0)
+
+
+def answer_job(job: dict[str, Any], fitting: dict[str, list[Role]]) -> dict[str, Any]:
+    """The verdict on a job; sizes that no launch says are tried from one to the next.
+
+    `fitting` holds the roles that were found, by file: one search for all launches of a kernel.
+    """
+    text = Path(job["file"]).read_text(encoding="utf-8")
     try:
         kernel, computed = load_kernel(job)
-
-        def at(side: int) -> dict[str, Any]:
-            sizes = {name: {"value": side} for name in job["open"]}
-            return measure({**job, "case": {**job["case"], **sizes}}, kernel, computed)
-
-        if not job["open"]:
-            return measure(job, kernel, computed)
-        place = FIRST
-        found = at(SIDES[place])
-        if found["told"] == "fits":
-            while place + 1 < len(SIDES) and (next_ := at(SIDES[place + 1]))["told"] == "fits":
-                place, found = place + 1, next_
-        else:
-            while place and found["told"] != "fits":
-                place -= 1
-                found = at(SIDES[place])
-        return {**found, "up_to": SIDES[place]}
     except Exception as error:
         return {"told": "failed", "why": word_error(error)}
+    tries = iter(range(0 if job["file"] in fitting else TRIES))
+
+    def at(side: int, roles: list[Role]) -> dict[str, Any] | CaseFault:
+        sizes = job["sizes"] | {name: side for name in job["open"] if is_size(name, roles)}
+        case = draw(roles, 0) | {name: {"value": value} for name, value in sizes.items()}
+        try:
+            return measure({**job, "case": case}, kernel, computed)
+        except Exception as error:
+            fault = fault_of(error, job, text)
+            elements = TOO_MANY.search(fault.message)
+            return beyond(int(elements[1]), fault.line) if elements else fault
+
+    place = FIRST
+    roles = fitting.get(job["file"]) or [role_of(one) for one in job["roles"]]
+    found, roles = search(
+        roles, lambda one: at(SIDES[place], one), 0, lambda: next(tries, None) is not None, OF_TYPE
+    )
+    fitting[job["file"]] = roles
+    if isinstance(found, CaseFault):
+        return {"told": "failed", "why": found.message}
+    if not job["open"]:
+        return found
+    step = 1 if found["told"] == "fits" else -1
+    while 0 <= place + step < len(SIDES):
+        next_ = at(SIDES[place + step], roles)
+        if isinstance(next_, CaseFault) or (step > 0 and next_["told"] != "fits"):
+            break
+        place, found = place + step, next_
+        if step < 0 and found["told"] == "fits":
+            break
+    return {**found, "up_to": SIDES[place]}
+
+
+def beyond(elements: int, line: int) -> dict[str, Any]:
+    """The verdict on a tensor that Triton itself refuses: a byte an element is too much already."""
+    why = {"memory": VECTOR, "over": True, "line": line, "bytes": elements, "names": ["one tensor"]}
+    return {"told": "over", "why": [why], "bytes": {}}
+
+
+def is_size(name: str, roles: list[Role]) -> bool:
+    """Whether a parameter is (still) a size or a number."""
+    return any(one.name == name and one.kind in ("size", "number") for one in roles)
 
 
 def main(arguments: list[str]) -> int:
@@ -389,10 +439,11 @@ def main(arguments: list[str]) -> int:
 
     block_pointers.install()
     jobs = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
+    fitting: dict[str, list[Role]] = {}
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)  # the compiler prints what it refuses
         for job in jobs[int(arguments[1]) :]:
-            print(json.dumps(answer_job(job)), file=answers, flush=True)
+            print(json.dumps(answer_job(job, fitting)), file=answers, flush=True)
     return 0
 
 

@@ -31,6 +31,8 @@ def load_kernel(job: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     if hasattr(module, "_GRID"):  # of a variant
         module._GRID.set(tuple(job.get("grid", (1,))))
     kernel = getattr(module, job["kernel"])
+    if inspect.isfunction(kernel):  # which the project compiles by a call, not by a decorator
+        kernel = importlib.import_module("triton").jit(kernel)
     computed: dict[str, Any] = {}
     while not hasattr(kernel, "params"):
         values = getattr(kernel, "values", None)

@@ -1,4 +1,8 @@
-"""Other roles for parameters of a kernel that did not run, by what the interpreter says."""
+"""Other roles for parameters of a kernel that did not run, by what Triton says against it.
+
+The front end and the interpreter find what is a pointer, a whole number, a mask or a type: a wrong
+role is an error with a line, and the parameters near that line are tried in other roles.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import ast
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from joymigrate.profile.port.draw import Role
 from joymigrate.profile.port.flow import assignments
@@ -29,6 +34,35 @@ class CaseFault:
     def progress(self) -> tuple[int, int]:
         """What is nearer to a result compares as greater."""
         return (2 if self.message == ORDER else 1 if self.message == NOTHING else 0), self.line
+
+
+T = TypeVar("T")
+Change = Callable[[Role], Role | None]
+
+
+def search(
+    roles: list[Role], run: Callable[[list[Role]], T | CaseFault], seed: int,
+    goes_on: Callable[[], bool], allowed: tuple[Change, ...],
+) -> tuple[T | CaseFault, list[Role]]:  # fmt: skip
+    """What `run` says with the first roles that fit it; the first fault where none are found."""
+    chance = random.Random(seed)
+    seen = {tuple(roles)}
+    fault: CaseFault | None = None  # of the roles that came furthest
+    first: CaseFault | None = None
+    kept = tried = roles
+    while True:
+        result = run(tried)
+        if not isinstance(result, CaseFault):
+            return result, tried
+        first = first or result
+        moved = fault is None or result.progress > fault.progress
+        same = fault is not None and result.progress == fault.progress
+        other = fault is not None and result.message != fault.message
+        if fault is None or moved or (same and other) or chance.random() < 0.1:
+            fault, kept = result, tried
+        tried = change_role(kept, fault, chance, seen, allowed)
+        if tried is kept or not goes_on():
+            return first, roles
 
 
 def near(tree: ast.Module, kernel: str, lines: list[int]) -> tuple[str, ...]:
@@ -91,6 +125,12 @@ def as_flag(role: Role) -> Role | None:
     return replace(role, kind="number", value=1) if role.kind == "flag" else None
 
 
+def as_dtype(role: Role) -> Role | None:
+    """A value known while compiling becomes a type."""
+    fits = role.constexpr and role.kind in ("number", "size", "fixed")
+    return replace(role, kind="dtype", value=None) if fits else None
+
+
 def as_none(role: Role) -> Role | None:
     """Nothing is given."""
     return replace(role, kind="none") if role.kind == "pointer" and role.nullable else None
@@ -132,13 +172,16 @@ def apart(role: Role) -> Role | None:
     return replace(role, kind="number", value=None) if role.kind == "stride" else None
 
 
-Change = Callable[[Role], Role | None]
-EVERY: tuple[Change, ...] = (as_pointer, as_whole, as_real, as_mask, as_flag, as_none, sixteen,
-                             small, larger, apart)  # fmt: skip
+EVERY: tuple[Change, ...] = (as_pointer, as_whole, as_real, as_mask, as_flag, as_dtype, as_none,
+                             sixteen, small, larger, apart)  # fmt: skip
+# Those that change a type and no value: each branch of before is compiled as well.
+OF_TYPE: tuple[Change, ...] = (as_pointer, as_whole, as_real, as_mask, as_dtype)
 RULES: tuple[tuple[tuple[str, ...], tuple[Change, ...]], ...] = (
+    (("has no attribute 'scalar'", "has no attribute 'is_int'"), (as_dtype,)),
+    (("Expected dtype ['fp",), (as_real,)),
     (("Unsupported ptr type", "element_ty", "has no attribute 'dtype'"), (as_pointer,)),
     (("pointer<",), (as_pointer, as_none, as_whole)),
-    (("mask has unsupported dtype",), (as_mask, as_whole)),
+    (("mask has unsupported dtype", "boolean scalar type"), (as_mask, as_whole)),
     (("Nonetype", "NoneType"), (as_pointer, as_flag, sixteen)),
     (("unexpected type fp", "float32", "fp32", "'float' object", "Unsupported data type",
       "must be an integer"), (as_whole, as_mask)),
@@ -153,10 +196,11 @@ RULES: tuple[tuple[tuple[str, ...], tuple[Change, ...]], ...] = (
 
 
 def change_role(
-    roles: list[Role], fault: CaseFault, chance: random.Random, seen: set[tuple[Role, ...]]
-) -> list[Role]:
+    roles: list[Role], fault: CaseFault, chance: random.Random, seen: set[tuple[Role, ...]],
+    allowed: tuple[Change, ...],
+) -> list[Role]:  # fmt: skip
     """One parameter (of shapes that don't fit: all near ones) in another role, never tried yet."""
-    options = list(candidates(roles, fault))
+    options = list(candidates(roles, fault, allowed))
     chance.shuffle(options)
     options.sort(key=lambda one: one[0])
     for weight, made in options:
@@ -166,17 +210,20 @@ def change_role(
     return roles
 
 
-def candidates(roles: list[Role], fault: CaseFault) -> Iterator[tuple[int, list[Role]]]:
+def candidates(
+    roles: list[Role], fault: CaseFault, allowed: tuple[Change, ...]
+) -> Iterator[tuple[int, list[Role]]]:
     """Role lists with one change each, with a weight: the near and the likely first."""
-    wanted = next((changes for words, changes in RULES
-                   if any(word in fault.message for word in words)), ())  # fmt: skip
+    found = next((changes for words, changes in RULES
+                  if any(word in fault.message for word in words)), ())  # fmt: skip
+    wanted = [one for one in found if one in allowed]
     if sixteen in wanted:
         near_ = [sixteen(one) or one if one.name in fault.near else one for one in roles]
         if near_ != roles:
             yield 1, near_
     for place, role in enumerate(roles):
         distance = fault.near.index(role.name) if role.name in fault.near else 20
-        for rank, change in enumerate((*wanted, *(c for c in EVERY if c not in wanted))):
+        for rank, change in enumerate((*wanted, *(c for c in allowed if c not in wanted))):
             made = change(role)
             if made is None:
                 continue
