@@ -6,16 +6,18 @@ import gzip
 import hashlib
 import itertools
 import json
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from joymigrate.errors import JoyError
 from joymigrate.extras import need
 from joymigrate.run.train import digests
 
+Item = TypeVar("Item")
 BY_RECORD = "records:"  # before a digest of records
 SUFFIXES = {
     ".jsonl": "jsonl",
@@ -73,6 +75,13 @@ class TrainingRecord:
         """The text under the first of `names` that the record has."""
         name = next((name for name in names if self.value.get(name) is not None), names[0])
         return as_text(self.require(*names), name, self)
+
+    def listed(self, name: str, as_item: Callable[[Any, str, TrainingRecord], Item]) -> list[Item]:
+        """The list under `name`, each of it by `as_text` or `as_number`."""
+        value = self.require(name)
+        if not isinstance(value, list):
+            raise JoyError(f"'{name}' is {kind_of_value(value)}, expected a list", where=self.where)
+        return [as_item(one, name, self) for one in value]
 
     def with_value(self, value: Mapping[str, Any]) -> TrainingRecord:
         """Another form of this record, whose own keys are noted apart."""
@@ -319,6 +328,24 @@ def as_text(value: Any, name: str, record: TrainingRecord) -> str:
         where=record.where,
         help="nothing but texts and numbers can be learned as text",
     )
+
+
+def as_number(value: Any, name: str, record: TrainingRecord) -> float:
+    """A finite number, also one that is written as a text; anything else is refused."""
+    try:
+        found = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise JoyError(f"'{name}' is {value!r}, expected a number", where=record.where)
+    return found
+
+
+def is_blank(text: str, record: TrainingRecord) -> bool:
+    """Whether there is no word in what is to be learned; the record's fate says so."""
+    if not text.strip():
+        record.fate.dropped = "a text without a word"
+    return not text.strip()
 
 
 def kind_of_value(value: Any) -> str:

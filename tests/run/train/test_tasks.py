@@ -54,6 +54,61 @@ def test_only_the_completion_of_a_prompt_is_learned() -> None:
     assert found == "Lima<|endoftext|>"
 
 
+CITY = {"text": "Oslo is", "entities": [{"start": 0, "end": 4, "label": "city"}]}
+QUERY = {"query": "q", "documents": ["a", "b"], "relevance": [1, 0]}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [
+        ("ranking", {**QUERY, "documents": "ab"}, "'documents' is a text, expected a list"),
+        ("ranking", {**QUERY, "documents": [{"text": "a"}, "b"]}, "'documents' is an object"),
+        ("ranking", {**QUERY, "relevance": ["high", "low"]}, "'relevance' is 'high', expected"),
+        ("regression", {"text": "a", "score": True}, "'score' is True, expected a number"),
+        (
+            "token-classification",
+            {"text": "Oslo", "entities": [{"start": "0", "end": "4", "label": "city"}]},
+            "start and end are whole numbers",
+        ),
+        ("token-classification", {"words": ["a"], "tags": [1]}, "a tag is O, B-NAME"),
+        ("grpo", {"prompt": {"a": 1}}, "'prompt' is an object, expected a text"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_by_its_key(
+    name: str, value: dict[str, Any], what: str
+) -> None:
+    options = {"labels": ["city"]} if name == "token-classification" else {}
+    with pytest.raises(JoyError, match=what):
+        task(name, options=options).encode(TrainingRecord(value, "test:1"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("ranking", {**QUERY, "relevance": [0, 0]}, "no document is relevant"),
+        ("embedding", {"anchor": "a", "positive": ""}, "a text without a word"),
+        ("seq2seq", {"source": "a", "target": " "}, "a text without a word"),
+        ("masked-lm", {"text": ""}, "a text without a word"),
+    ],
+)
+def test_a_record_that_teaches_nothing_is_left_out_with_the_reason(
+    name: str, value: dict[str, Any], reason: str
+) -> None:
+    record = TrainingRecord(value, "test:1")
+    assert task(name).encode(record) == []
+    assert record.fate.dropped == reason
+
+
+def test_entities_that_overlap_and_odd_labels_are_noted() -> None:
+    both = {**CITY, "entities": [*CITY["entities"], {"start": 2, "end": 7, "label": "city"}]}
+    record = TrainingRecord(both, "test:1")
+    task("token-classification", options={"labels": ["city"]}).encode(record)
+    assert record.fate.notes == {"entities overlap, and the later one is learned there"}
+    record = TrainingRecord({"text": "", "label": 0.5}, "test:1")
+    task("classification", options={"labels": ["0.5", "1"]}).encode(record)
+    assert len(record.fate.notes) == 2
+
+
 def test_other_forms_of_conversations_are_read() -> None:
     shared = [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "hello"}]
     assert learned("sft", {"conversations": shared}) == "hello<|im_end|>"

@@ -25,6 +25,8 @@ def token_ids(
     """Tokens of a text (or a pair), with the signs the tokenizer adds, cut at `length`."""
     import numpy as np
 
+    if not text.strip():
+        record.fate.notes.add("an empty text is read")
     made = tokenizer(text, pair, truncation=True, max_length=length)["input_ids"]
     if len(made) >= length:
         record.fate.cut += len(tokenizer(text, pair, verbose=False)["input_ids"]) - len(made)
@@ -151,6 +153,10 @@ def natural(name: str) -> tuple[int, str]:
 def class_of(names: Sequence[str], label: Any, record: records.TrainingRecord) -> int:
     """The number of a label; `JoyError` with the nearest name when it is none."""
     text = str(label)
+    if isinstance(label, float) and not label.is_integer():
+        record.fate.notes.add(
+            "a label that is no whole number is a class; task: regression learns it"
+        )
     if text not in names:
         raise JoyError(
             f"unknown label '{text}'.{did_you_mean(text, names)}",

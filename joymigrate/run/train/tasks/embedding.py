@@ -46,6 +46,8 @@ class EmbeddingTask(Task):
             texts.append(record.text("positive"))
             if record.get("negative") is not None:
                 texts.append(record.text("negative"))
+        if any(records.is_blank(text, record) for text in texts):
+            return []
         length = self.context.max_length
         made = [_inputs.token_ids(record, self.tokenizer, text, length) for text in texts]
         return [

@@ -70,7 +70,9 @@ class Grpo(RolloutTask, Task):
         prompt = record.require("prompt")
         if isinstance(prompt, list):
             prompt = self.sft.render(prompt, record, prompt=True)
-        tokens = [*self.tokenizer(str(prompt), add_special_tokens=False)["input_ids"]]
+        else:
+            prompt = record.text("prompt")
+        tokens = [*self.tokenizer(prompt, add_special_tokens=False)["input_ids"]]
         record.used.update(record.value)  # a reward reads what it likes
         if not tokens or len(tokens) > self.context.max_length:
             record.fate.dropped = (

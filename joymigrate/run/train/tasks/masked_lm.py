@@ -39,6 +39,8 @@ class MaskedLm(_inputs.GuessedTokens):
         import numpy as np
 
         text = record.text("text", "content")
+        if records.is_blank(text, record):
+            return []
         tokens = _inputs.token_ids(record, self.tokenizer, text, self.context.max_length)
         shown, truth = self.hidden(tokens.astype(np.int64))
         count = int((truth >= 0).sum())

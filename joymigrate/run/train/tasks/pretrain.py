@@ -20,8 +20,7 @@ class Pretrain(NextToken):
     def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """The text's tokens and an end sign."""
         text = record.text("text", "content")
-        if not text.strip():
-            record.fate.dropped = "a text without a word"
+        if records.is_blank(text, record):
             return []
         tokens = [*self.tokenizer(text, add_special_tokens=False)["input_ids"]]
         if self.tokenizer.eos_token_id is not None:

@@ -29,9 +29,10 @@ class Ranking(_inputs.ScoredTexts):
         import numpy as np
 
         query = record.text("query")
-        documents = record.require("documents")
+        documents = record.listed("documents", records.as_text)
         known = self.context.references or record.get("relevance") is not None
-        relevance = record.require("relevance") if known else [float("nan")] * len(documents)
+        unknown = [float("nan")] * len(documents)
+        relevance = record.listed("relevance", records.as_number) if known else unknown
         if not documents or len(relevance) != len(documents):
             raise JoyError(
                 f"{len(documents)} documents have {len(relevance)} relevances", where=record.where
@@ -40,11 +41,11 @@ class Ranking(_inputs.ScoredTexts):
         if known and (marks < 0).any():
             raise JoyError(f"a relevance is 0 or more, got {relevance}", where=record.where)
         if self.context.references and not marks.sum() > 0:
-            return []  # nothing is better than the rest
+            record.fate.dropped = "no document is relevant"
+            return []
         length = self.context.max_length
         made = [
-            _inputs.token_ids(record, self.tokenizer, query, length, str(text))
-            for text in documents
+            _inputs.token_ids(record, self.tokenizer, query, length, text) for text in documents
         ]
         return [
             {

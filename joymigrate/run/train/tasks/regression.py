@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from joymigrate.errors import JoyError
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _inputs
@@ -24,19 +23,12 @@ class Regression(_inputs.ScoredTexts):
 
     def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample."""
-        import math
-
         import numpy as np
 
         text = record.text("text", "sentence")
         known = self.context.references or record.get("score") is not None
-        raw = record.require("score", "label") if known else math.nan
-        try:
-            score = float(raw)
-        except (TypeError, ValueError):
-            score = math.inf
-        if known and not math.isfinite(score):
-            raise JoyError(f"the score is a number, got {raw!r}", where=record.where)
+        raw = record.require("score", "label") if known else None
+        score = records.as_number(raw, "score", record) if known else float("nan")
         pair = record.text("text_pair") if record.get("text_pair") is not None else None
         tokens = _inputs.token_ids(record, self.tokenizer, text, self.context.max_length, pair)
         return [{"tokens": tokens, "label": np.array([score]), "weight": np.ones(1)}]

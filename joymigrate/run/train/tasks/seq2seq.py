@@ -29,6 +29,8 @@ class Seq2seq(_inputs.GuessedTokens):
         source = record.text("source", "prompt", "text")
         known = self.context.references or record.get("target") is not None
         text = record.text("target", "completion", "summary") if known else ""
+        if known and self.context.references and records.is_blank(text, record):
+            return []
         whole = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         target = [*whole[: length - 1]]
         record.fate.cut += len(whole) - len(target)

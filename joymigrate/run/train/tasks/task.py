@@ -51,7 +51,7 @@ class TaskContext:
 
 
 TOKENS = "tokens"  # in `FIELDS`: the smallest type that holds the tokenizer's numbers
-FORM = "3"  # how records are read; another one makes token caches anew
+FORM = "4"  # how records are read; another one makes token caches anew
 
 
 class Task:

@@ -6,6 +6,7 @@ text (every fast one) is needed.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -57,6 +58,9 @@ class TokenClassification(_inputs.PaddedTexts):
         )
         places = np.array(made["offset_mapping"], dtype=np.int32).reshape(-1, 2)
         record.fate.cut += sum(len(more) for more in made[0].overflowing) if made.encodings else 0
+        ends = sorted((one["start"], one["end"]) for one in entities or ())
+        if any(start < end for (_, end), (start, _) in itertools.pairwise(ends)):
+            record.fate.notes.add("entities overlap, and the later one is learned there")
         real = places[:, 1] > places[:, 0]
         tags = np.where(real, 0, -100)
         for entity in entities or ():
@@ -167,7 +171,9 @@ def parse_entities(
     """Text and entities of a record; None for entities that are not known."""
     words = record.get("words")
     if words is not None:
-        return join_words([str(word) for word in words], record.get("tags"), record)
+        words = record.listed("words", records.as_text)
+        tags = record.listed("tags", records.as_text) if record.get("tags") is not None else None
+        return join_words(words, tags, record)
     text = record.text("text")
     entities = record.require("entities") if needed else record.get("entities")
     if entities is None:
@@ -176,6 +182,8 @@ def parse_entities(
     for one in entities:
         if not isinstance(one, Mapping) or not {"start", "end", "label"} <= one.keys():
             raise JoyError(f"an entity needs start, end and label, got {one!r}", where=record.where)
+        if not all(type(one[side]) is int for side in ("start", "end")):
+            raise JoyError(f"start and end are whole numbers, got {one!r}", where=record.where)
         if not 0 <= one["start"] < one["end"] <= len(text):
             raise JoyError(
                 f"entity {one['start']}:{one['end']} lies outside the text of {len(text)} signs",
