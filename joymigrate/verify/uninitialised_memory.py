@@ -1,4 +1,4 @@
-"""Memory that a program asks for without values (`torch.empty`, `torch.Tensor(3)`).
+"""Memory that a program asks for without values (`torch.empty`).
 
 What lies there differs from run to run, and a solver or a cache that fills it part by part hands it
 on. While calls are recorded it holds one value, the same on both sides and in their repetition: a
@@ -7,7 +7,6 @@ program that reads what it never wrote agrees with itself, and not with one that
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -30,19 +29,3 @@ def fill_blanks(name: str, made: Any, kwargs: Any) -> None:
             whole = not (tensor.is_floating_point() or tensor.is_complex())
             with suppress(NotImplementedError):  # types of 4 bits and fewer have no numbers yet
                 tensor.detach().fill_(1 if whole else VALUE)
-
-
-def watch_constructor(undo: list[Callable[[], None]]) -> None:
-    """The same for tensors that are made by their class with sizes alone: torch tells no function
-    mode of it. (`torch.FloatTensor(3)` can't be seen.)"""
-    real: Any = torch.Tensor.__new__
-
-    def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        made = real(cls, *args, **kwargs)
-        if args and all(isinstance(size, int | torch.Size) for size in args):
-            with torch._C.DisableTorchFunction():  # no call of the program's
-                fill_blanks("empty", made, kwargs)
-        return made
-
-    torch.Tensor.__new__ = staticmethod(new)  # type: ignore[method-assign]
-    undo.append(lambda: delattr(torch.Tensor, "__new__"))

@@ -18,7 +18,6 @@ from joymigrate.verify import graphs
 from joymigrate.verify.recorder import Recorder
 from joymigrate.verify.settings import OPS, RecordingSettings
 from joymigrate.verify.transforms import watch_transforms, within
-from joymigrate.verify.uninitialised_memory import watch_constructor
 
 DISTRIBUTED = "torch.distributed.tensor"
 DYNAMO = "torch._dynamo"
@@ -41,7 +40,6 @@ def install(settings: RecordingSettings) -> Callable[[], None]:
     watch_backward(recorder, undo)
     watch_loaders(recorder, undo)
     watch_functions(recorder, undo)
-    watch_constructor(undo)
     recorder.printing.watch(undo)
     watch_scripts(recorder, undo)
     graphs.keep_out(attach.after_import)
