@@ -10,9 +10,9 @@ from typing import Any
 
 import typer
 
-from joymigrate.cli._answers import Answer, answers, check_format, write_answer
+from joymigrate.cli._answers import Answer, answers, check_format, format_option, write_answer
 from joymigrate.cli._cluster_orders import ADDRESS
-from joymigrate.cli._common_options import FORMAT, OUTPUT
+from joymigrate.cli._common_options import OUTPUT
 from joymigrate.cli._output import emit, one_of, talk, user
 from joymigrate.errors import Exit, JoyError
 from joymigrate.run.cluster import autoscale as scaling
@@ -75,7 +75,7 @@ def autoscale(
     metrics: str = typer.Option("", "--metrics", help="With --live: the gateway's /metrics."),
     interval: float = typer.Option(15.0, "--interval", help="With --live: seconds between looks."),
     address: str | None = ADDRESS,
-    form: str = FORMAT,
+    form: str = format_option("autoscale"),
     output: Path | None = OUTPUT,
 ) -> int:
     """Play a replica rule over recorded traffic, write it for Kubernetes, or keep it on Ray."""

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import typer
 
-FORMAT = typer.Option(
-    "text", "--format", help="text, json, md or html; csv or parquet where there is a table."
-)
 OUTPUT = typer.Option(
     None, "-o", "--output", metavar="FILE", help="Write the result to FILE instead of to stdout."
 )

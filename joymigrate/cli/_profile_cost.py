@@ -42,8 +42,8 @@ def command(
     found = cost.bound_step(
         work, peaks, cards=numbers(cards), measured_us=step_ms * 1000 if step_ms else None
     )
-    document = report.document(found, chip=chip.name, trace=str(trace))
-    return Answer(document, report.text(found, chip=chip.name, trace=str(trace)))
+    about = {"chip": chip.name, "trace": str(trace)}
+    return Answer(report.document(found, **about), lambda: report.describe(found, **about))
 
 
 def numbers(text: str) -> list[int]:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from joymigrate.cli._answers import Answer, answers, check_format, write_answer
-from joymigrate.cli._common_options import FORMAT
+from joymigrate.cli._answers import Answer, answers, check_format, format_option, write_answer
 from joymigrate.errors import Exit, JoyError
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def evaluate(
     limit: int | None = LIMIT,
     step: int | None = STEP,
     device: str | None = DEVICE,
-    form: str = FORMAT,
+    form: str = format_option("evaluation"),
 ) -> int:
     """Score a trained model on records with references; samples go to -o, metrics to stdout."""
     from joymigrate.cli._output import emit, talk

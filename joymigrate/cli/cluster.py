@@ -16,10 +16,10 @@ from joymigrate.cli import (
     _cluster_orders,
     _cluster_traffic,
 )
-from joymigrate.cli._answers import Answer, answers, check_format, write_answer
+from joymigrate.cli._answers import Answer, answers, check_format, format_option, write_answer
 from joymigrate.cli._cluster_orders import ADDRESS
 from joymigrate.cli._cluster_traffic import read_text, write_manifests
-from joymigrate.cli._common_options import FORMAT, OUTPUT
+from joymigrate.cli._common_options import OUTPUT
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, one_of, split, talk, user
 from joymigrate.errors import Exit, JoyError
@@ -257,7 +257,7 @@ def apply(
     context: str | None = typer.Option(None, "--context", help="Context of the kubeconfig."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Let the server check, change nothing."),
     crd_dir: Path | None = typer.Option(None, "--crd-dir", help="Your cluster's definitions."),
-    form: str = FORMAT,
+    form: str = format_option("applied"),
 ) -> int:
     """Apply manifests to a Kubernetes cluster, after `validate` found nothing wrong."""
     from joymigrate.run.cluster.kubernetes import apply as applying

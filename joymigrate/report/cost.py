@@ -1,10 +1,20 @@
-"""The least time of a recorded step on a chip, as text and JSON."""
+"""The least time of a recorded step on a chip, as a document and in blocks."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from joymigrate.profile.cost.bound import Cost, Scaling
+from joymigrate.report.blocks import (
+    Amount,
+    BlockDocument,
+    Cell,
+    Chapter,
+    Code,
+    Listing,
+    TableBlock,
+    facts,
+)
 from joymigrate.report.fields import fields
 
 SCHEMA = "joymigrate.cost/1"
@@ -68,53 +78,64 @@ def size(count: float) -> str:
     return f"{count:.3g} TB"
 
 
-def text(cost: Cost, *, chip: str, trace: str) -> str:
-    """For a terminal."""
+def describe(cost: Cost, *, chip: str, trace: str) -> BlockDocument:
+    """The bound first, then what it is made of, operators, and several cards."""
     work, peaks = cost.work, cost.peaks
-    total = sum(work.flops.values())
     by_type = ", ".join(f"{n / 1e12:.4g} {dtype}" for dtype, n in work.flops.items() if n)
-    lines = [
-        f"{trace} on {chip} {peaks.name}: a step takes at least {milliseconds(cost.bound_us)}",
-        f"  (documented: {peaks.source}; a bound, not a prediction)",
-        "",
-        f"  TFLOP               {total / 1e12:.4g}" + (f" ({by_type})" if by_type else ""),
-        f"  bytes               {size(work.bytes)} as kernels of their own, "
-        f"{size(work.weight_bytes)} of weights",
-        f"  kernel launches     {work.launches}",
-        f"  casts               {work.casts} ({size(work.cast_bytes)})",
-        f"  copies              {work.copies} ({size(work.copy_bytes)})",
-    ]
-    for kind, count in work.collectives.items():
-        lines.append(f"  {kind:<19} {size(count)}")
-    lines += [
-        "",
-        f"  compute             {milliseconds(cost.compute_us)}",
-        f"  weights from memory {milliseconds(cost.weights_us)}",
-    ]
-    if work.collectives:
-        lines.append(f"  collectives         {milliseconds(cost.collectives_us)}")
-    lines += [
-        f"  {cost.dominates} dominates: at most {cost.mfu:.1%} of the peak (MFU)",
-        f"  one operator after the other: {milliseconds(cost.eager_us)}, "
-        f"{cost.compute_us / cost.eager_us if cost.eager_us else 0:.1%} of the peak",
-    ]
+    total = f"{sum(work.flops.values()) / 1e12:.4g}" + (f" ({by_type})" if by_type else "")
+    eager = cost.compute_us / cost.eager_us if cost.eager_us else 0
+    bound: list[tuple[str, Cell]] = [
+        (f"{cost.dominates} dominates", f"at most {cost.mfu:.1%} of the peak (MFU)"),
+        ("compute", milliseconds(cost.compute_us)),
+        ("weights from memory", milliseconds(cost.weights_us)),
+        *([("collectives", milliseconds(cost.collectives_us))] if work.collectives else []),
+        ("one operator after the other",
+         f"{milliseconds(cost.eager_us)}, {eager:.1%} of the peak"),
+    ]  # fmt: skip
     if cost.measured_us is not None:
-        lines.append(
-            f"  measured: {milliseconds(cost.measured_us)}, {cost.measured_mfu:.1%} of the peak, "
-            f"{cost.measured_us / cost.bound_us:.2f} times the bound"
-        )
-    lines += ["", "  operators, each at its own peak"]
-    lines += [
-        f"    {milliseconds(us):>12}  {by:<8} {name}" for name, us, by in cost.eager_by[:MOST]
+        times = cost.measured_us / cost.bound_us
+        said = f"{cost.measured_mfu:.1%} of the peak, {times:.2f} times the bound"
+        bound.append(("measured", f"{milliseconds(cost.measured_us)}, {said}"))
+    counts: list[tuple[str, Cell]] = [
+        ("TFLOP", total),
+        (
+            "bytes",
+            f"{size(work.bytes)} as kernels of their own, {size(work.weight_bytes)} of weights",
+        ),
+        ("kernel launches", work.launches),
+        ("casts", f"{work.casts} ({size(work.cast_bytes)})"),
+        ("copies", f"{work.copies} ({size(work.copy_bytes)})"),
+        *((kind, size(count)) for kind, count in work.collectives.items()),
+    ]
+    eager_rows = [(Code(name), Amount(milliseconds(us), us), by) for name, us, by in cost.eager_by]
+    operators = TableBlock(("operator", "least time", "bound by"), eager_rows, first=MOST)
+    chapters = [
+        Chapter("bound", "Bound", [facts(bound)]),
+        Chapter("work", "Work of a step", [facts(counts)]),
+        Chapter("operators", "Operators, each at its own peak", [operators], len(eager_rows)),
     ]
     if cost.scaling:
-        lines += ["", "  data parallel        exchange    all hidden  nothing hidden  efficiency"]
-    for one in cost.scaling:
-        least, most = one.efficiency
-        lines.append(
-            f"    {one.cards:>5} cards {milliseconds(one.exchange_us):>15} "
-            f"{milliseconds(one.hidden_us):>13} {milliseconds(one.shown_us):>15}  "
-            f"{least:.0%} to {most:.0%}  ({one.algorithm})"
-        )
-    lines += [f"note: {note}" for note in cost.notes]
-    return "\n".join(lines) + "\n"
+        head = ("cards", "exchange", "all hidden", "nothing hidden", "efficiency", "algorithm")
+        rows: list[tuple[Cell, ...]] = [
+            (one.cards, *map(milliseconds, (one.exchange_us, one.hidden_us, one.shown_us)),
+             f"{one.efficiency[0]:.0%} to {one.efficiency[1]:.0%}", one.algorithm)
+            for one in cost.scaling
+        ]  # fmt: skip
+        chapters.append(Chapter("cards", "Data parallel", [TableBlock(head, rows, (1, 2, 3))]))
+    limits: list[tuple[str, Cell]] = [
+        *((f"TFLOP/s, {dtype}", figure) for dtype, figure in peaks.tflops.items()),
+        ("memory, GB/s", peaks.gb_s if peaks.gb_s is not None else "–"),
+        *((f"{one.cards} cards", f"{one.gb_s:g} GB/s, {one.latency_us:g} µs")
+          for one in peaks.links),
+        *([("note", peaks.note)] if peaks.note else []),
+    ]  # fmt: skip
+    chapters.append(Chapter("peaks", "Peaks", [facts(limits)], extra=True))
+    if cost.notes:
+        chapters.append(Chapter("notes", "Notes", [Listing(cost.notes)]))
+    least = milliseconds(cost.bound_us)
+    return BlockDocument(
+        f"{trace} on {chip} {peaks.name}: a step takes at least {least}",
+        f"documented: {peaks.source}; a bound, not a prediction",
+        chapters,
+        "joymigrate profile cost",
+    )
