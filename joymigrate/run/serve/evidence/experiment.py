@@ -97,8 +97,8 @@ class Experiment:
     usual: dict[str, Usual] = field(default_factory=dict)
     timed: int = 0  # answers of the standby whose kind has a usual time
     late: int = 0  # of them, far slower than the primary's slowest hundredth
-    primary_timed: int = 0  # the same of the primary: a machine that stands still is both's
-    primary_late: int = 0
+    primary_timed: int = 0  # all of the primary's, so that a few never make a large share
+    primary_late: int = 0  # of them, as `late`: a machine that stands still is both's
 
     def add(
         self, ours: bool, share: float, who: str, kind: str, seen: Mapping[str, bool | float]
@@ -122,13 +122,13 @@ class Experiment:
         slowest = usual.quantile(0.99, TAIL_KNOWN) if name == "seconds" else None
         if not ours:
             usual.add(value)
+            self.primary_timed += name == "seconds"
         if low is None or high is None:
             return []
         if self.slowdown and slowest is not None:
             late = value > self.slowdown * slowest
             self.timed += ours
             self.late += ours and late
-            self.primary_timed += not ours
             self.primary_late += late and not ours
         if name.startswith("seconds"):
             return [f"{label} far above the usual"] if value > self.slowdown * high else []

@@ -395,6 +395,17 @@ def test_a_machine_that_stands_still_for_both_is_no_slow_tail() -> None:
     assert live.missing(0.95)
 
 
+def test_a_few_slow_answers_of_the_primary_excuse_none_of_the_standby() -> None:
+    live = Experiment()
+    for number in range(101):
+        live.add(False, 0.5, "", "kind", {"seconds": 9.0 if number == 100 else 1.0})
+    for _ in range(20):
+        live.add(True, 0.5, "", "kind", {"seconds": 1.0})
+    assert live.primary_late == 1
+    assert live.tail_limit == 0.03
+    assert "20 of" in live.missing(0.95)
+
+
 def test_a_slow_tail_is_no_promotion_and_pauses() -> None:
     rollout = timed_ramp(0.05)
     assert rollout.live.missing(0.95)
