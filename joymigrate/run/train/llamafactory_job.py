@@ -150,9 +150,7 @@ class GivenKeys:
         if "values" in row:
             if isinstance(value, list) and len(value) == 1:
                 (value,) = value
-            if value not in row["values"]:
-                raise self.wrong(key, f"one of {', '.join(map(str, row['values']))}")
-            value = row["values"][value]
+            value = self.chosen(key, value, row["values"])
         return {} if value is None else {row["to"]: value}
 
     def wrong(self, key: str, help: str) -> JoyError:
@@ -163,10 +161,16 @@ class GivenKeys:
             help=help,
         )
 
-    def number(self, key: str) -> float:
-        """A number, also one written as 1e-4."""
+    def chosen(self, key: str, value: Any, words: Mapping[Any, Any]) -> Any:
+        """What one of some words stands for."""
+        if isinstance(value, list | dict) or value not in words:
+            raise self.wrong(key, f"one of {', '.join(map(str, words))}")
+        return words[value]
+
+    def number(self, key: str, value: Any = None) -> float:
+        """A number, also one written as 1e-4; of the key itself where no value is given."""
         try:
-            return float(self[key])
+            return float(self[key] if value is None else value)
         except (TypeError, ValueError):
             raise self.wrong(key, "a number") from None
 
@@ -180,8 +184,8 @@ class GivenKeys:
     def names(self, key: str) -> list[str]:
         """A list, or a text with commas."""
         value = self[key]
-        parts = value.split(",") if isinstance(value, str) else value or []
-        return [str(part).strip() for part in parts]
+        parts = value if isinstance(value, list) else str(value or "").split(",")
+        return [str(part).strip() for part in parts if part != ""]
 
     # -- what one key cannot say alone ---------------------------------------------------------
 
@@ -228,14 +232,14 @@ class GivenKeys:
 
     def mixture(self, key: str) -> Made:
         """Shares of the files, drawn by chance."""
-        words = {"interleave_under": "first", "interleave_over": "all"}
+        words = {"concat": None, "interleave_under": "first", "interleave_over": "all"}
+        until = self.chosen("mix_strategy", self["mix_strategy"], words)
         count = len(self.names("dataset"))
-        if self["mix_strategy"] == "concat" or count == 1:
+        if until is None or count == 1:
             return {}
-        if self["mix_strategy"] not in words:
-            raise self.wrong("mix_strategy", f"one of concat, {', '.join(words)}")
-        shares = [float(one) for one in self.names("interleave_probs")] or [1.0] * count
-        return {"data.weights": shares, "data.until": words[self["mix_strategy"]]}
+        shares = self.names("interleave_probs") or [1.0] * count
+        weights = [self.number("interleave_probs", one) for one in shares]
+        return {"data.weights": weights, "data.until": until}
 
     def packing(self, key: str) -> Made:
         """On by default for plain texts alone; pairs are never packed."""
@@ -277,7 +281,7 @@ class GivenKeys:
             return {}
         told = value if isinstance(value, dict) else load_file(self.here / str(value))[0]
         for part, says in told.items() if isinstance(told, dict) else [(key, told)]:
-            plain = says.get("enabled") if part in ("bf16", "fp16") else says
+            plain = says.get("enabled") if isinstance(says, dict) else says
             if part not in SHARDING and plain != "auto":
                 raise self.wrong(f"{key}", f"its '{part}' computes something else; take it out")
         return {}
@@ -298,18 +302,17 @@ class GivenKeys:
 
     def saving(self, key: str) -> Made:
         """Checkpoints; all of them stay where no limit is given."""
-        if self["save_strategy"] not in ("steps", "no"):
-            raise self.wrong("save_strategy", "steps or no")
-        every = self.whole("save_steps") if self["save_strategy"] == "steps" else 0
+        words = {"steps": True, "no": False, False: False}  # YAML reads no as false
+        saves = self.chosen("save_strategy", self["save_strategy"], words)
+        every = self.whole("save_steps") if saves else 0
         return {"checkpoint.every": every, "checkpoint.keep": self["save_total_limit"] or 10**6}
 
     def looks(self, key: str) -> Made:
         """Looks at held-out data."""
-        wish = self["eval_strategy"]
-        if wish in ("no", False):
+        words = {"no": None, False: None, "steps": "steps", "epoch": "epoch"}
+        wish = self.chosen("eval_strategy", self["eval_strategy"], words)
+        if wish is None:
             return {}
-        if wish not in ("steps", "epoch"):
-            raise self.wrong("eval_strategy", "no, steps or epoch")
         steps = "logging_steps" if self["eval_steps"] is None else "eval_steps"
         made: Made = {
             "eval.every": self.whole(steps) if wish == "steps" else 0,
@@ -317,7 +320,8 @@ class GivenKeys:
         }
         if self["load_best_model_at_end"] or self["early_stopping_steps"]:
             metric = str(self["metric_for_best_model"] or "loss").removeprefix("eval_")
-            goal = {None: "auto", True: "highest", False: "lowest"}[self["greater_is_better"]]
+            goals = {None: "auto", True: "highest", False: "lowest"}
+            goal = self.chosen("greater_is_better", self["greater_is_better"], goals)
             made |= {"eval.metric": metric, "eval.goal": goal}
             made |= {"eval.patience": self["early_stopping_steps"]}
         return made

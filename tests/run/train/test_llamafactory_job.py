@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from pathlib import Path
@@ -131,6 +132,14 @@ def test_a_deepspeed_file_may_shard_and_no_more(here: Path) -> None:
     with pytest.raises(JoyError, match="is nothing that train does") as seen:
         load(here, deepspeed="zero.json")
     assert "its 'optimizer'" in (seen.value.help or "")
+
+
+@pytest.mark.parametrize("value", [[1, 2], {"a": 1}, "x", -1, True, False, None, 0.5, ["x"]])
+def test_a_value_of_any_kind_is_read_or_refused(here: Path, value: Any) -> None:
+    for key in llamafactory_job.table()["read"]:
+        for more in ({}, {"eval_strategy": "steps", "load_best_model_at_end": True}):
+            with contextlib.suppress(JoyError):  # nothing else is raised
+                load(here, **{**more, key: value})
 
 
 def test_records_described_otherwise_are_refused(here: Path) -> None:
