@@ -30,10 +30,7 @@ START = Path(__file__).parent / "run" / "rehearse" / "start"  # the sitecustomiz
 START_PATH = "JOYMIGRATE_START"  # for Pythons without our PYTHONPATH: scripts/joymigrate.pth
 STARTED = "JOYMIGRATE_STARTED"  # a file that the first Python with our hooks makes
 NOT_STARTED = "no Python of this command loaded joymigrate's hooks"
-WHY_NOT = (
-    "they are lost where the command empties the environment (`env -i`), starts Python with -S, "
-    "or starts another Python than this one: {python}"
-)
+START_SO = "start it without `env -i` and without -S, by a Python that joymigrate is installed in"
 HIDE = "joymigrate.chips.presence:hide_driverless"
 CALLER_AUTOLOAD = "JOYMIGRATE_CALLER_AUTOLOAD"
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -124,7 +121,7 @@ def run_with_hooks(command: Sequence[str], environment: Mapping[str, str]) -> in
         if not os.path.exists(made[STARTED]):
             print(f"error: {NOT_STARTED}", file=sys.stderr)
             print(f"  at {shlex.join(command)}", file=sys.stderr)
-            print(f"  help: {WHY_NOT.format(python=sys.executable)}", file=sys.stderr)
+            print(f"  help: {START_SO}", file=sys.stderr)
         return code
 
 

@@ -12,7 +12,7 @@ from joymigrate.blame.exceptions import Raised
 from joymigrate.chips import all_chips
 from joymigrate.chips.advice import NameAdvice
 from joymigrate.language import Text
-from joymigrate.launching import NOT_STARTED
+from joymigrate.launching import NOT_STARTED, START_SO
 
 # torch's own words where the origin's device is asked for and is not there.
 ORIGIN = re.compile(
@@ -31,7 +31,6 @@ QUESTION = re.compile(
 WORD = re.compile(r"cuda|nccl|nvidia", re.IGNORECASE)
 SIMULATION = re.compile(
     r"has no simulation|this says nothing about the chip|stand-in: |has no stand-in"
-    rf"|{NOT_STARTED}"
 )
 # torch's words where only its kernels for the host can't do what those of a card can.
 HOST_LIMIT = re.compile(
@@ -55,6 +54,7 @@ PYTHON_ERRORS = (
 COMMAND_WRONG = "the command itself is wrong"
 CORRECT_COMMAND = "correct the options: the program is started in the project's folder"
 LACKING = (  # (`Type: message`, how it is known, what to do)
+    (re.compile(NOT_STARTED), "the program ran, and joymigrate was not in it", START_SO),
     (
         re.compile(r"^EOFError: EOF when reading a line"),
         "it reads its standard input, which is empty here",

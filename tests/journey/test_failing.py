@@ -9,10 +9,12 @@ import pytest
 
 from joymigrate.blame.stop import FrameOwner
 from joymigrate.journey.context import CompletedCommand, StepContext
-from joymigrate.journey.gates import Gates
+from joymigrate.journey.gates import Gates, find_violation
 from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus
 from joymigrate.journey.run_failure import FailureReason, explain, reason
+from joymigrate.journey.steps import baseline
 from joymigrate.journey.steps.rehearse import advice
+from joymigrate.launching import NOT_STARTED
 
 HEAD = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n'
 CUDA = f"{HEAD}    net.cuda()\nAssertionError: Torch not compiled with CUDA enabled\n"
@@ -98,3 +100,73 @@ def test_a_word_on_the_command_line_is_named(at: StepContext) -> None:
     stop = explain(told, ended(told, CUDA, 1), on_chip=True)
     assert stop.whose is FrameOwner.REWRITE
     assert "--entry, `cuda:0`" in stop.how_known
+
+
+IMPORT = (
+    f"{HEAD}    import vision\n"
+    '  File "/env/site-packages/vision/__init__.py", line 2, in <module>\n'
+    "    check()\n"
+    '  File "/env/site-packages/vision/extension.py", line 9, in check\n'
+    "    raise RuntimeError(text)\n"
+    "RuntimeError: compiled with different CUDA versions\n"
+)
+DATA = f"{HEAD}    open(path)\nFileNotFoundError: [Errno 2] No such file: 'a.csv'\n"
+
+
+def run_both(
+    at: StepContext, monkeypatch: pytest.MonkeyPatch, by_stand_ins: str, plain: str
+) -> StepOutcome:
+    """The step, where its two ways to run the original print these; an empty log ends well."""
+
+    def record(at: StepContext, folder: Path, stand_ins: bool, log: str = "") -> CompletedCommand:
+        path = at.path("by-stand-ins.txt" if stand_ins else "plain.txt")
+        path.write_text(by_stand_ins if stand_ins else plain)
+        at.path("baseline/stand-ins.json").write_text('{"words": []}')
+        return CompletedCommand("", int(bool(path.read_text())), path)
+
+    monkeypatch.setattr(baseline, "record_original", record)
+    monkeypatch.setattr(baseline, "ends_well_alone", lambda *known: False)
+    return baseline.run(at)
+
+
+def test_a_run_without_the_stand_ins_is_said_with_what_stopped_them(
+    at: StepContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = run_both(at, monkeypatch, KEY, "")
+    assert made.summary.endswith("by stand-ins for its GPU it stopped at train.py:3: KeyError: 'b'")
+    assert made.figures["stand_ins"] is False
+    assert made.figures["stand_ins_stop"] == {"line": "train.py:3", "message": "KeyError: 'b'"}
+
+
+@pytest.mark.parametrize(
+    ("by_stand_ins", "plain", "whose"),
+    [
+        (IMPORT, DATA, "environment"),  # what it lacks without stand-ins it lacks with them
+        (IMPORT, CUDA, "simulation"),
+        (IMPORT, KEY, "simulation"),
+        (IMPORT, IMPORT, "program"),
+        (KEY, CUDA, "program"),
+    ],
+)
+def test_an_import_that_fails_by_stand_ins_alone_is_ours(
+    at: StepContext, monkeypatch: pytest.MonkeyPatch, by_stand_ins: str, plain: str, whose: str
+) -> None:
+    made = run_both(at, monkeypatch, by_stand_ins, plain)
+    assert made.figures["stop"]["whose"] == whose
+    held = find_violation("baseline", made.figures, made.verdict, Gates()) is not None
+    assert held == (whose != "simulation")
+
+
+def test_nothing_is_changed_where_the_original_stops_by_stand_ins_and_nobody_knows_why(
+    at: StepContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = run_both(at, monkeypatch, "something odd\n", "something odd\n")
+    assert made.figures["stop"]["whose"] == "unknown"
+    assert find_violation("baseline", made.figures, made.verdict, Gates())
+
+
+def test_a_program_that_ran_without_our_hooks_is_not_blamed(at: StepContext) -> None:
+    done = ended(at, f"{CUDA}error: {NOT_STARTED}\n{RECORDER}", 1)
+    stop = explain(at, done, on_chip=False)
+    assert (stop.whose, stop.message) == (FrameOwner.ENVIRONMENT, NOT_STARTED)
+    assert reason(at, done, stop) is FailureReason.BROKEN

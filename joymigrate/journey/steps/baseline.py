@@ -11,6 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from joymigrate.blame.end_files import read_chain
+from joymigrate.blame.program import package_of
+from joymigrate.blame.signs import REPORT, same
 from joymigrate.blame.stop import FrameOwner
 from joymigrate.blame.text import lines
 from joymigrate.errors import JoyError
@@ -70,12 +73,17 @@ def run(at: StepContext) -> StepOutcome:
     stand_ins = stood_in(at)
     note_files(at.path(FILES), folder, at.request.project)
     done = record_original(at, folder, stand_ins)
+    figures: dict[str, Any] = {"of": None}
+    ours = False
     if stand_ins and not program_ended_well(done) and not lacks(at, done, folder):
         plain = record_original(at, folder, stand_ins=False, log=PLAIN)
-        if program_ended_well(plain):  # it has a way of its own on a CPU
+        ours = fails_to_import(done, plain)
+        if program_ended_well(plain) or (ours and lacks(at, plain, folder)):
+            stop = explain(at, done, on_chip=False, folder=elsewhere(at, folder))
+            figures["stand_ins_stop"] = {"line": stop.line or "?", "message": stop.message}
             done, stand_ins = plain, False
     counted = write_curve(done.log, at.path(CURVE))
-    figures: dict[str, Any] = {"of": None, "exit_code": done.code, "losses": counted}
+    figures |= {"exit_code": done.code, "losses": counted}
     figures["log"] = log = done.log.relative_to(at.folder).as_posix()
     figures |= {"stand_ins": stand_ins} | ({"what": WHAT} if stand_ins else {})
     if stand_ins:
@@ -90,6 +98,9 @@ def run(at: StepContext) -> StepOutcome:
         if stand_ins:
             text = "{of} ran to its end by stand-ins for its GPU; {kept}; {what}"
         told = Text(text, of=of, device=device, kept=kept, what=Text(WHAT))
+        if stopped := figures.get("stand_ins_stop"):
+            text = "{told}; by stand-ins for its GPU it stopped at {line}: {message}"
+            told = Text(text, told=told, **stopped)
         evidence = (log, CURVE, f"{BUNDLE}/manifest.json") if recorded else (log, CURVE)
         return StepOutcome("baseline", StepStatus.DONE, told, figures, evidence, verdict="pass")
     if ends_well_alone(at, ALONE, entry_of(at.request), elsewhere(at, folder), done):
@@ -105,7 +116,7 @@ def run(at: StepContext) -> StepOutcome:
         return StepOutcome(
             "baseline", StepStatus.DONE, told, figures, (LOG,), verdict="inconclusive", help=help_
         )
-    return explain_failure(at, done, figures, elsewhere(at, folder))
+    return explain_failure(at, done, figures, elsewhere(at, folder), ours)
 
 
 def record_original(
@@ -148,9 +159,19 @@ def ends_well_alone(
 
 
 def lacks(at: StepContext, done: CompletedCommand, folder: Path) -> bool:
-    """Whether what stopped a program is missing on this machine with stand-ins or without."""
+    """Whether what stopped a program is missing on this machine with stand-ins or without: anything
+    but the GPU."""
     stop = explain(at, done, on_chip=False, folder=elsewhere(at, folder))
-    return stop.whose is FrameOwner.ENVIRONMENT
+    needs_gpu = reason(at, done, stop) is FailureReason.NEEDS_GPU
+    return stop.whose is FrameOwner.ENVIRONMENT and not needs_gpu
+
+
+def fails_to_import(done: CompletedCommand, plain: CompletedCommand) -> bool:
+    """Whether a package raised while it was imported, and does not without stand-ins."""
+    chain, other = (read_chain(one.notes, one.text()) for one in (done, plain))
+    if not chain or (other and same(chain[0], other[0])):
+        return False
+    return any(package_of(one.file) and one.function == "<module>" for one in chain[0].frames)
 
 
 def empty(done: CompletedCommand) -> Text:
@@ -164,10 +185,17 @@ def empty(done: CompletedCommand) -> Text:
 
 
 def explain_failure(
-    at: StepContext, done: CompletedCommand, figures: dict[str, Any], folder: Path | None = None
+    at: StepContext,
+    done: CompletedCommand,
+    figures: dict[str, Any],
+    folder: Path | None = None,
+    ours: bool = False,
 ) -> StepOutcome:
-    """The original did not run: say whose fault that is."""
+    """The original did not run: say whose fault that is. `ours`: it is the stand-ins'."""
     stop = explain(at, done, on_chip=False, folder=folder)
+    if ours and figures["stand_ins"]:
+        how = Text("the same import does not fail without stand-ins")
+        stop = replace(stop, whose=FrameOwner.SIMULATION, how_known=how, next=Text(REPORT))
     why, said = reason(at, done, stop), stop.message
     figures |= {"failure": why.value, "said": said, "stop": stop.document()}
     if why is FailureReason.BROKEN:

@@ -92,6 +92,9 @@ def short_baseline(step: JourneyStep) -> Phrase:
     device = {"device": step.figure(str, "device")}
     if figures.get("recorded") is False:
         return Phrase("short_empty", device)
+    if figures.get("stand_ins_stop"):
+        device["said"] = step.figure(str, "stand_ins_stop/message")
+        return Phrase("short_own_way", device)
     return Phrase("short_given" if given else "short_baseline", device)
 
 
