@@ -26,6 +26,7 @@ GIB = 1 << 30
 BUFFERS = 2  # of a group, one to send and one to receive (HCCL_BUFFSIZE's page in CANN's reference)
 BUFFER_MIB = 200  # HCCL_COMM_DEFAULT_BUFFSIZE of hccl_types.h
 SIZE = "HCCL_BUFFSIZE"
+EMPTY = "_npu_emptyCache"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class CardGroup:
     bytes: int  # of its buffers
     began: float
     ended: float
+    crossed: int  # sends that wait for a peer that sends first as well
 
 
 def install(settings: RehearsalSettings, shim: Shim, record: RehearsalRecord) -> None:
@@ -55,6 +57,7 @@ def install(settings: RehearsalSettings, shim: Shim, record: RehearsalRecord) ->
 
     record.sources.append(note)
     watch_options(record)
+    watch_pools(record)
 
 
 def watch_options(record: RehearsalRecord) -> None:
@@ -70,6 +73,30 @@ def watch_options(record: RehearsalRecord) -> None:
     torch_npu._C._npu_setOption = choose
 
 
+def watch_pools(record: RehearsalRecord) -> None:
+    """Note where a cache is emptied while allocations go to a pool of the program's own."""
+    import torch_npu
+
+    package = torch_npu._C
+    begin, end, empty = "_npu_beginAllocateCurrentThreadToPool", "_npu_endAllocateToPool", EMPTY
+    if not hasattr(package, begin):
+        return  # a release without pools
+    inside = [0]
+
+    def around(name: str, change: int) -> None:
+        real = getattr(package, name)
+
+        def call(*args: Any) -> Any:
+            inside[0] += change
+            record.emptied += name == empty and inside[0] > 0
+            return real(*args)
+
+        setattr(package, name, call)
+
+    for name, change in ((begin, 1), (end, -1), (empty, 0)):
+        around(name, change)
+
+
 def names_of(row: Reported) -> tuple[str, ...]:
     """What a row asks for."""
     return (*row.without, *(row.when.names if row.when is not None else ()))
@@ -81,7 +108,9 @@ def collect_facts(
     """Names that a row may use: `ranks_on_card`, the most of one group; `jobs_on_card`, the most
     at a time; `buffers` and `held` of the card with the most, and its `memory`, in bytes; `forms`,
     the most distinct tensors that one operator was given; `jit_compile`, empty where the program
-    leaves it; `visible`, the numbers of the cards that were asked for; environment variables."""
+    leaves it; `visible`, the numbers of the cards that were asked for; `crossed`, sends of one rank
+    that stand before the receive of what its peer sends before its own; `emptied`, calls of
+    empty_cache inside of a pool; environment variables."""
     groups = [one for record in records for one in groups_of(record)]
     buffers, held = most_memory(groups, records)
     forms = Counter(
@@ -94,6 +123,8 @@ def collect_facts(
     seen = [one for one in variables.get(VISIBLE, "").split(",") if one.strip().isdigit()]
     return {
         "visible": tuple(map(int, seen)),
+        "crossed": max((one.crossed for one in groups), default=0),
+        "emptied": sum(record["emptied"] for record in records),
         "ranks_on_card": max(Counter((one.name, one.card) for one in groups).values(), default=0),
         "jobs_on_card": most_jobs(groups),
         "buffers": buffers,
@@ -109,12 +140,13 @@ def groups_of(record: Mapping[str, Any]) -> Iterator[CardGroup]:
     """The groups of one process. One of a single rank has nobody to talk to."""
     said = record["variables"].get(SIZE, "")
     for line in record["groups"]:
-        name, ranks, _, device, own, began, ended = line.split()
+        name, ranks, _, device, own, began, ended, crossed = line.split()
         if int(ranks) > 1:
             size = int(own) or (int(said) if said.isdecimal() else BUFFER_MIB)
             yield CardGroup(
                 name, int(ranks), record["pid"], card_of(record, int(device)),
                 BUFFERS * size << 20, float(began), float(ended) or record["saved"],
+                int(crossed),
             )  # fmt: skip
 
 

@@ -62,6 +62,7 @@ class RehearsalRecord:
     groups: list[str] = field(default_factory=list)  # as shim/hccl.c lists them
     variables: dict[str, str] = field(default_factory=dict)  # of the environment
     jit_compile: str = ""  # what the program chose
+    emptied: int = 0  # calls of empty_cache inside of a memory pool
     saved: float = 0.0
     sources: list[Callable[[RehearsalRecord], None]] = field(default_factory=list)
 

@@ -15,12 +15,13 @@ SETTINGS = RehearsalSettings(Path(), Path(), "2.13.0", soc="Ascend910B3", memory
 
 
 def process(pid: int, *groups: str, held: int = 0, **variables: str) -> dict[str, Any]:
-    """What a process left; a group is `name ranks device made gone`."""
+    """What a process left; a group is `name ranks device made gone` and perhaps crossed sends."""
     lines = []
     for one in groups:
-        name, ranks, device, made, gone = one.split()
-        lines.append(f"{name} {ranks} 0 {device} 0 {made} {gone}")
+        name, ranks, device, made, gone, *crossed = one.split()
+        lines.append(f"{name} {ranks} 0 {device} 0 {made} {gone} {crossed[0] if crossed else 0}")
     return {
+        "emptied": 0,
         "pid": pid, "groups": lines, "variables": variables, "jit_compile": "", "signatures": [],
         "saved": 9.0, "reserved_bytes": {"npu:0": held} if held else {},
     }  # fmt: skip
@@ -36,6 +37,11 @@ def test_two_ranks_of_a_group_on_one_card_are_told() -> None:
     assert names(process(1, "g 2 0 1 0"), process(2, "g 2 1 1 0")) == []
     seen = {"ASCEND_RT_VISIBLE_DEVICES": "1"}  # each process counts what it sees from 0
     assert names(process(1, "g 2 0 1 0"), process(2, "g 2 0 1 0", **seen)) == []
+
+
+def test_sends_that_cross_and_a_cache_that_is_emptied_in_a_pool_are_told() -> None:
+    assert names(process(1, "g 2 0 1 0 0"), process(2, "g 2 1 1 0 3")) == ["sends-that-cross"]
+    assert names({**process(1), "emptied": 4}) == ["cache-emptied-in-a-pool"]
 
 
 def test_two_programs_share_the_ports_of_a_card_while_both_are_there() -> None:

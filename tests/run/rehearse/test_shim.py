@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 from pathlib import Path
@@ -88,6 +89,34 @@ def test_processes_that_start_together_share_one_build(tmp_path: Path) -> None:
     libraries = {path.name for path in Path(folders.pop()).iterdir()}
     assert {"libascendcl.so", "libhccl.so", "libopapi.so"} <= libraries
     assert not list((tmp_path / "rehearse").glob(".build-*"))
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize(
+    ("steps", "crossed"),
+    [
+        ("0send 1send 0receive 1receive", 1),
+        ("0send 1receive 1send 0receive", 0),
+        ("0receive 0send 1send 1receive", 0),
+        ("0start 0send 0receive 0end 1start 1send 1receive 1end", 0),
+    ],
+)
+def test_sends_that_both_stand_before_their_receives_are_counted(steps: str, crossed: int) -> None:
+    runtime = ctypes.CDLL(str(build.build(build.find_package()) / shim.RUNTIME))
+    ranks, data = (ctypes.c_void_p * 2)(), ctypes.create_string_buffer(8)
+    assert runtime.HcclCommInitAll(2, (ctypes.c_int32 * 2)(0, 1), ranks) == 0
+    calls = {"send": runtime.HcclSend, "receive": runtime.HcclRecv}
+    batches = {"start": runtime.HcclGroupStart, "end": runtime.HcclGroupEnd}
+    for rank, what in ((int(step[0]), step[1:]) for step in steps.split()):
+        if what in batches:
+            assert batches[what]() == 0
+            continue
+        handle = ctypes.c_void_p(ranks[rank])
+        assert calls[what](data, ctypes.c_uint64(2), 4, 1 - rank, handle, None) == 0
+    text = ctypes.create_string_buffer(1 << 16)
+    runtime.joy_groups(text, ctypes.c_size_t(len(text)))
+    newest = text.value.decode().splitlines()[:2]
+    assert sum(int(line.split()[-1]) for line in newest) == crossed
 
 
 @pytest.mark.parametrize(

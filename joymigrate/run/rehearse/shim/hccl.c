@@ -39,6 +39,9 @@ typedef struct {
   member members[MAX_RANKS];
   intent intents[2][MAX_RANKS]; /* what each rank is in, by the round's parity */
   _Atomic uint64_t sent[MAX_RANKS][MAX_RANKS]; /* bytes so far, from row to column */
+  /* Sends of the row to the column, receives of the row from it, and those at its last send. */
+  _Atomic uint32_t sends[MAX_RANKS][MAX_RANKS], receives[MAX_RANKS][MAX_RANKS];
+  _Atomic uint32_t receives_then[MAX_RANKS][MAX_RANKS];
 } shared;
 #define HEAD ((sizeof(shared) + 4095) / 4096 * 4096)
 
@@ -52,6 +55,7 @@ typedef struct group {
   intent now;
   pid_t process;      /* that made it: a forked child sees the list of its parent */
   int device;
+  uint32_t crossed;   /* sends that cross one of the peer's: each stands before its receive */
   uint32_t buffer;    /* MiB of each of its two buffers; 0 where the program leaves it open */
   double made, gone;  /* seconds since 1970; gone is 0 while it lives */
   struct group *next; /* of this process */
@@ -255,8 +259,9 @@ JOY_PUBLIC void joy_groups(char *text, size_t room) {
   *text = 0;
   for (group *g = atomic_load(&groups); g && used + 160 < room; g = g->next) {
     if (g->process != getpid()) continue;
-    used += (size_t)snprintf(text + used, room - used, "%s %u %u %d %u %.3f %.3f\n", g->name,
-                             g->ranks, g->rank, g->device, g->buffer, g->made, g->gone);
+    used += (size_t)snprintf(text + used, room - used, "%s %u %u %d %u %.3f %.3f %u\n", g->name,
+                             g->ranks, g->rank, g->device, g->buffer, g->made, g->gone,
+                             g->crossed);
   }
 }
 /* One process with several devices, as in `nn.DataParallel`: its ranks enter at the same time, in
@@ -288,10 +293,37 @@ JOY_PUBLIC int HcclCommInitAll(uint32_t ranks, int32_t *devices, void **out) {
   }
   return status;
 }
-/* Calls between these two are given to the chip together. Sending does not block here, and
- * receiving waits in its stream, so that they may begin at once. */
-JOY_PUBLIC int HcclGroupStart(void) { return HCCL_OK; }
-JOY_PUBLIC int HcclGroupEnd(void) { return HCCL_OK; }
+/* On the chip a send waits in its stream until the peer receives. Two sends that both stand before
+ * the receive of the other's would wait for ever; here sending never blocks, so they are counted.
+ * Calls between the start and the end of a batch are given to the chip together. */
+typedef struct { group *g; uint32_t peer; int receives; } exchange;
+static __thread exchange batch[2 * MAX_RANKS];
+static __thread uint32_t batched;
+static __thread int depth;
+
+static void count_exchange(group *g, uint32_t peer, int receives) {
+  if (depth) {
+    if (batched < 2 * MAX_RANKS) batch[batched++] = (exchange){g, peer, receives};
+    return;
+  }
+  shared *s = g->head;
+  uint32_t me = g->rank;
+  if (receives) { atomic_fetch_add(&s->receives[me][peer], 1); return; }
+  atomic_store(&s->receives_then[me][peer], atomic_load(&s->receives[me][peer]));
+  uint32_t number = atomic_fetch_add(&s->sends[me][peer], 1) + 1;
+  if (atomic_load(&s->sends[peer][me]) > atomic_load(&s->receives[me][peer]) &&
+      atomic_load(&s->receives_then[peer][me]) < number)
+    g->crossed++;
+}
+JOY_PUBLIC int HcclGroupStart(void) { depth++; return HCCL_OK; }
+JOY_PUBLIC int HcclGroupEnd(void) {
+  if (!depth || --depth) return HCCL_OK;
+  for (int receives = 1; receives >= 0; receives--)
+    for (uint32_t i = 0; i < batched; i++)
+      if (batch[i].receives == receives) count_exchange(batch[i].g, batch[i].peer, receives);
+  batched = 0;
+  return HCCL_OK;
+}
 JOY_PUBLIC int HcclCommDestroy(void *handle) {
   group *g = handle;
   if (!g || !g->head) return HCCL_OK;
@@ -606,6 +638,7 @@ static void expect(group *g, char *data, uint64_t bytes, uint32_t from, void *st
 JOY_PUBLIC int HcclSend(void *data, uint64_t count, int type, uint32_t to, void *handle,
                         void *stream) {
   if (joy_capturing(stream)) return captured();
+  count_exchange(handle, to, 0);
   if (joy_order_on()) joy_stream_drain(stream, 0); /* a receive before it may wait for this one */
   joy_order_work(stream, "send", data, count * width(type), NULL, 0);
   return post(handle, data, count * width(type), to);
@@ -613,6 +646,7 @@ JOY_PUBLIC int HcclSend(void *data, uint64_t count, int type, uint32_t to, void 
 JOY_PUBLIC int HcclRecv(void *data, uint64_t count, int type, uint32_t from, void *handle,
                         void *stream) {
   if (joy_capturing(stream)) return captured();
+  count_exchange(handle, from, 1);
   joy_order_work(stream, "recv", NULL, 0, data, count * width(type));
   expect(handle, data, count * width(type), from, stream);
   return HCCL_OK;
@@ -620,13 +654,14 @@ JOY_PUBLIC int HcclRecv(void *data, uint64_t count, int type, uint32_t from, voi
 
 typedef struct { int kind; void *data; uint64_t count; int type; uint32_t peer; } message;
 JOY_PUBLIC int HcclBatchSendRecv(message *messages, uint32_t count, void *handle, void *stream) {
-  int status;
-  for (uint32_t i = 0; i < count; i++) {
+  int status = HcclGroupStart();
+  for (uint32_t i = 0; i < count && !status; i++) {
     message *m = &messages[i];
-    if (m->kind == 0) TRY(HcclSend(m->data, m->count, m->type, m->peer, handle, stream));
-    else TRY(HcclRecv(m->data, m->count, m->type, m->peer, handle, stream));
+    status = m->kind == 0 ? HcclSend(m->data, m->count, m->type, m->peer, handle, stream)
+                          : HcclRecv(m->data, m->count, m->type, m->peer, handle, stream);
   }
-  return HCCL_OK;
+  HcclGroupEnd();
+  return status;
 }
 
 JOY_PUBLIC int HcclScatter(void *send, void *receive, uint64_t count, int type, uint32_t root,
