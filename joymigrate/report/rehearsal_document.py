@@ -77,40 +77,19 @@ def overview(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     ways = result["checked_by"]
     peaks = ", ".join(f"{d}: {gib(b)}" for d, b in result["peak_memory_bytes"].items())
     return [
-        (tell("Package"), ", ".join(f"{name} {one}" for name, one in result["package"].items())),
-        (
-            tell("Devices"),
-            tell(
-                "{number} with {memory} each",
-                number=result["devices"],
-                memory=gib(result["memory_bytes"]),
-            ),
-        ),
-        (
-            tell("Mode"),
-            tell(
-                "{mode}, matrix inputs {precision}",
-                mode=result["mode"],
-                precision=result["precision"],
-            ),
-        ),
-        (tell("Exit code of the program"), str(result["exit_code"])),
-        (tell("How well it is known"), grade_line(result["grades"])),
-        (tell("Processes on the device"), str(result["processes"])),
-        (tell("Peak memory"), peaks or tell("the device was not used")),
-        (
-            tell("Operators"),
-            tell(
-                "{number} in {calls} call{calls_s}",
-                number=result["operators"],
-                calls=result["calls"],
-            ),
-        ),
-        (
-            tell("How they were checked"),
-            check_words(ways),
-        ),
-    ]
+        ("Package", ", ".join(f"{name} {one}" for name, one in result["package"].items())),
+        ("Devices", tell("{number} with {memory} each", number=result["devices"],
+                         memory=gib(result["memory_bytes"]))),
+        ("Mode", tell("{mode}, matrix inputs {precision}", mode=result["mode"],
+                      precision=result["precision"])),
+        ("Exit code of the program", str(result["exit_code"])),
+        ("How well it is known", grade_line(result["grades"])),
+        ("Processes on the device", str(result["processes"])),
+        ("Peak memory", peaks or "the device was not used"),
+        ("Operators", tell("{number} in {calls} call{calls_s}", number=result["operators"],
+                           calls=result["calls"])),
+        ("How they were checked", check_words(ways)),
+    ]  # fmt: skip
 
 
 def check_words(ways: Mapping[str, float]) -> str:
@@ -151,15 +130,7 @@ def name_of(rank: Mapping[str, Any]) -> str:
 
 
 def trap_table(traps: Sequence[Mapping[str, Any]]) -> TableBlock:
-    rows = [
-        (
-            Code(trap["where"]),
-            tell(trap["message"]),
-            tell(trap["remedy"]),
-            trap["count"],
-        )
-        for trap in traps
-    ]
+    rows = [(Code(trap["where"]), trap["message"], trap["remedy"], trap["count"]) for trap in traps]
     return TableBlock(("where", "what", "what to do", "times"), rows)
 
 
@@ -175,8 +146,8 @@ def race_table(result: Mapping[str, Any]) -> TableBlock:
         (
             Code(tell(row["where"])),
             Code(tell(row["first_where"])),
-            tell(row["message"]),
-            tell(row["remedy"]),
+            row["message"],
+            row["remedy"],
             row["count"],
         )
         for row in result.get("races") or ()
@@ -201,10 +172,10 @@ def refusal_table(result: Mapping[str, Any]) -> TableBlock:
         (
             Code(row["where"]),
             Code(row["op"]),
-            tell(row["message"]),
+            row["message"],
             row["calls"],
-            tell(row["grade"]),
-            tell(row["source"]),
+            row["grade"],
+            row["source"],
         )
         for row in result["refusals"]
     ]
@@ -238,7 +209,7 @@ def measured_table(measured: Sequence[Mapping[str, Any]]) -> TableBlock:
 
 
 def difference_table(result: Mapping[str, Any]) -> TableBlock:
-    rows = [(Code(d["op"]), tell(d["vendor"])) for d in result["differences"]]
+    rows = [(Code(d["op"]), d["vendor"]) for d in result["differences"]]
     return TableBlock(("operator", "the vendor's C++ gives"), rows)
 
 
