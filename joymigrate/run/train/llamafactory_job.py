@@ -220,6 +220,8 @@ class GivenKeys:
         wrong = [key for key in row if key not in known or (key == "file_name" and not row[key])]
         for part, allowed in (("columns", COLUMNS), ("tags", TAGS)):
             told = row.get(part) or {}
+            if not isinstance(told, dict):
+                told, wrong = {}, [*wrong, part]
             wrong += [f"{part}.{k}" for k, v in told.items() if v not in allowed.get(k, ())]
         pairs = self["stage"] in ("dpo", "rm")
         wrong += ["ranking"] if bool(row.get("ranking")) != pairs else []
@@ -237,9 +239,8 @@ class GivenKeys:
         count = len(self.names("dataset"))
         if until is None or count == 1:
             return {}
-        shares = self.names("interleave_probs") or [1.0] * count
-        weights = [self.number("interleave_probs", one) for one in shares]
-        return {"data.weights": weights, "data.until": until}
+        shares = [self.number("interleave_probs", one) for one in self.names("interleave_probs")]
+        return {"data.weights": shares or [1.0] * count, "data.until": until}
 
     def packing(self, key: str) -> Made:
         """On by default for plain texts alone; pairs are never packed."""

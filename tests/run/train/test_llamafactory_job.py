@@ -147,6 +147,9 @@ def test_records_described_otherwise_are_refused(here: Path) -> None:
     (here / "dataset_info.json").write_text(json.dumps({"sums": other}))
     with pytest.raises(JoyError, match=r"cannot be read as described: columns\.tools"):
         load(here)
+    (here / "dataset_info.json").write_text(json.dumps({"sums": {**SUMS, "tags": ["role"]}}))
+    with pytest.raises(JoyError, match="cannot be read as described: tags"):
+        load(here)
 
 
 def test_pairs_and_looks_at_held_out_data(here: Path) -> None:
