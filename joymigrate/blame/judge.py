@@ -155,7 +155,9 @@ def original_stops(evidence: StopEvidence) -> Reason | None:
         if evidence.chain and evidence.chain[0].kind == FATAL_ERROR:
             return None
         how = Text("it stopped here unchanged: no chip and no rewriting was involved")
-        return FrameOwner.PROGRAM, how, Text(signs.MEND_FIRST)
+        more = signs.further_lines(evidence.chain[0].said) if evidence.chain else ""
+        do = Text(signs.MEND_AS_SAID, more=more) if more else Text(signs.MEND_FIRST)
+        return FrameOwner.PROGRAM, how, do
     if not evidence.before or not evidence.chain:
         return None
     if signs.same(evidence.before[0], evidence.chain[0]):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
+from textwrap import shorten
 from types import MappingProxyType
 
 from joymigrate.blame.exceptions import Raised
@@ -38,6 +39,7 @@ HOST_LIMIT = re.compile(
     r"|'CPU' (?:backend|device)|device type cpu|(?:on|for) (?:the )?CPU\b|CPU (?:backend|device)"
     r"|CUDA_HOME environment variable is not set"  # what compiles kernels for a card
 )
+COLOUR = re.compile(r"\x1b\[[\d;]*m")
 OUR_DEVICE = re.compile(r"^rehearsal device: ", re.MULTILINE)  # what else the simulation says
 REFERENCE_REFUSES = re.compile(r"the chip refuses this call \(documented: ([^;)]+)")
 MIXED = re.compile(r"Expected all tensors to be on the same device|two devices, ")
@@ -138,6 +140,7 @@ RECORD_ON_GPU = "record it on a machine with a GPU, and give that with --baselin
 NO_SIMULATION = "--mode dry goes on without numbers; leave the call out to see the rest"
 REPORT = "this is a fault of joymigrate: please report it with these lines"
 MEND_FIRST = "mend it first"
+MEND_AS_SAID = "mend it first; the error goes on: {more}"
 OTHER_CALL = "give the call what the chip takes, or another call in its place"
 ASK_CODE = "joymigrate doctor names the code and what to do"
 LESS_MEMORY = "take a smaller batch, checkpointing or sharding; --memory names another model's size"
@@ -166,7 +169,18 @@ READ_LOG = "read what it printed last"
 
 def first_line(text: str) -> str:
     """The first line that says something, at most 300 characters of it."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]
+    return next(lines_said(text), "")[:300]
+
+
+def further_lines(text: str) -> str:
+    """What a message says behind its first line, often a remedy: whole words of 300 characters."""
+    return shorten(" ".join([*lines_said(text)][1:]), 300, placeholder=" …")
+
+
+def lines_said(text: str) -> Iterator[str]:
+    """The lines that say something, without the codes of a terminal's colours."""
+    text = COLOUR.sub("", text)
+    return (line.strip() for line in text.splitlines() if line.strip())
 
 
 def signal_name(code: int) -> str:

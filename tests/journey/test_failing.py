@@ -170,3 +170,15 @@ def test_a_program_that_ran_without_our_hooks_is_not_blamed(at: StepContext) -> 
     stop = explain(at, done, on_chip=False)
     assert (stop.whose, stop.message) == (FrameOwner.ENVIRONMENT, NOT_STARTED)
     assert reason(at, done, stop) is FailureReason.BROKEN
+
+
+def test_what_an_error_says_behind_its_first_line_is_told(at: StepContext) -> None:
+    said = (
+        "Weights only load failed. You have two options, \x1b[1mif you trust it\x1b[0m.\n"
+        "\t(1) Re-running `torch.load` with `weights_only` set to `False` will likely succeed.\n"
+    )
+    stop = explain(
+        at, ended(at, f"{HEAD}    torch.load(f)\nUnpicklingError: {said}", 1), on_chip=False
+    )
+    assert stop.message.endswith("two options, if you trust it.")
+    assert stop.next.startswith("mend it first; the error goes on: (1) Re-running `torch.load`")
