@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -292,3 +294,15 @@ def test_an_array_of_records_is_read_from_any_mark(tmp_path: Path) -> None:
     assert found[2][0].where == f"{path} record 3"
     rest = records.read([path], start=found[1][1])
     assert [record.value["n"] for record, _ in rest] == [2, 3]
+
+
+@pytest.mark.parametrize(("loss", "tokens"), [("sigmoid", 2), ("ipo", 1)])
+def test_ipo_takes_the_mean_of_an_answers_tokens(loss: str, tokens: int) -> None:
+    import torch
+
+    options = {"loss": loss}
+    task = find("dpo")(TaskContext(tokenizer=tokenizer.byte_level(), max_length=9, options=options))
+    batch = {"input_ids": torch.zeros(2, 4), "labels": torch.tensor([[-100, -100, 1, 2]] * 2)}
+    logits = torch.zeros(2, 4, 8)  # every token has a probability of 1/8
+    found = task.answers(lambda **_: SimpleNamespace(logits=logits), batch)
+    assert found.tolist() == pytest.approx([-tokens * math.log(8)] * 2)

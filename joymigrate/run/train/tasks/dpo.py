@@ -53,9 +53,11 @@ class Dpo(_preference.PairTask):
         self.reference = copy.deepcopy(model).eval().requires_grad_(False)
 
     def answers(self, model: Any, batch: Batch) -> torch.Tensor:
-        """Log-probability of every answer [2B]."""
+        """Log-probability of every answer [2B]; for ipo of its mean token, as in TRL's trainer and
+        LLaMA-Factory's (train/dpo/trainer.py at 00052690)."""
         logits = model(**self.inputs(batch), use_cache=False).logits
-        return _language.target_scores(logits, batch["labels"])[0].sum(-1)
+        scores, wanted = _language.target_scores(logits, batch["labels"])
+        return scores.sum(-1) / (wanted.sum(-1) if self.options["loss"] == "ipo" else 1)
 
     @contextlib.contextmanager
     def referring(self, model: Any, batch: Batch) -> Iterator[Any]:
