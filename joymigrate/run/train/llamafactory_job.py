@@ -253,6 +253,10 @@ class GivenKeys:
         """Twice the rank by default."""
         return {"method.alpha": self[key] or 2 * self.whole("lora_rank")}
 
+    def dropout(self, key: str) -> Made:
+        """Of the adapter, but for pairs (disable_dropout of train/dpo/trainer.py at 00052690)."""
+        return {"method.dropout": 0.0 if self["stage"] == "dpo" else self[key]}
+
     def targets(self, key: str) -> Made:
         """Names of layers; `all` are those that are no heads."""
         return {"method.targets": [one for one in self.names(key) if one != "all"]}

@@ -159,9 +159,11 @@ def test_pairs_and_looks_at_held_out_data(here: Path) -> None:
     made, _ = load(
         here,
         **{"stage": "dpo", "pref_loss": "ipo", "pref_beta": 0.2, "eval_dataset": "held"},
+        lora_dropout=0.1,
         **{"eval_strategy": "steps", "eval_steps": 20, "load_best_model_at_end": True},
     )
     assert made.task.options == {"beta": 0.2, "loss": "ipo", "smoothing": 0.0}
+    assert made.method.dropout == 0  # as there
     assert made.eval is not None
     assert (made.eval.every, made.eval.metric, made.eval.batch) == (20, "loss", 8)
 
