@@ -25,6 +25,7 @@ from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.http.generation import HttpGeneration
 from joymigrate.run.serve.engine.http.service import EngineService
 from joymigrate.run.serve.engine.http.streaming import StreamOptions, stream_options
+from joymigrate.run.serve.engine.http.templates import RESERVED
 from joymigrate.run.serve.engine.http.thoughts import INSIDE, START, ThoughtReader
 from joymigrate.run.serve.engine.http.tools import CallReader, Toolbox, ToolCall
 from joymigrate.run.serve.engine.types import MAX_LOGPROBS, EngineOutput, Resume, Sampling
@@ -154,7 +155,7 @@ def write_prompt(
             param="continue_final_message",
         )
     for name in variables:
-        if name in ("messages", "tools", "add_generation_prompt"):
+        if name in RESERVED:
             raise HttpRefusal(400, f"chat_template_kwargs does not set {name}",
                               param="chat_template_kwargs")  # fmt: skip
     text = service.templates.render(

@@ -15,6 +15,9 @@ from joymigrate import files
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.web.errors import HttpRefusal
 
+# What a request says itself, or transformers' function takes for itself.
+RESERVED = ("messages", "tools", "add_generation_prompt", "conversations", "chat_template",
+            "continue_final_message", "return_assistant_tokens_mask")  # fmt: skip
 MARKER = "\ue000continue\ue001"  # stands behind the text of a message that is to be continued
 
 
@@ -59,7 +62,7 @@ class Templates:
         except Exception:  # it needs messages, or asks for values that come with a request
             return
 
-    def write(self, source: str, messages: list[dict[str, Any]], **values: Any) -> str:
+    def write(self, source: str, messages: list[dict[str, Any]], /, **values: Any) -> str:
         """A template's text, by transformers' own sandbox. Raises what that raises."""
         from joymigrate.chips import hide_driverless
 

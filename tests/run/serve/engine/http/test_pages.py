@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.http import routes
-from joymigrate.run.serve.engine.http.templates import Templates
+from joymigrate.run.serve.engine.http.templates import RESERVED, Templates
 from joymigrate.run.serve.web import logs
 from joymigrate.run.serve.web.errors import HttpRefusal
 
@@ -143,6 +144,14 @@ def test_what_published_templates_use_is_there() -> None:
         "{{ flag }}{% if add_generation_prompt %}>{% endif %}"
     )
     assert render(source, variables={"flag": "!"}) == '<s>hi{"a": "<ü>"}4!>'
+
+
+def test_a_request_sets_every_name_but_those_of_the_rendering_function() -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    assert render("{{ source }}", variables={"source": "a page"}) == "a page"
+    names = {*inspect.signature(render_jinja_template).parameters} - {"documents", "kwargs"}
+    assert names <= {*RESERVED}
 
 
 def test_a_broken_template_is_one_clear_error(tmp_path: Path) -> None:
