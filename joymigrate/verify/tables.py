@@ -46,8 +46,11 @@ class Tables:
         self.known.pop(id(tensor), None)
 
     def rounding(self, tensor: torch.Tensor) -> float | None:
-        """How far a table is from the same calls in float64, relative; None where nobody knows."""
-        return self.roundings.get(id(tensor)) if self.has(tensor) else None
+        """How far a table, as it was noted, is from the same calls in float64, relative; None where
+        nobody knows."""
+        held = self.known.get(id(tensor))
+        known = held is not None and held[0]() is tensor
+        return self.roundings.get(id(tensor)) if known else None
 
 
 def made_before_models(drawn: Callable[[torch.Tensor], bool]) -> list[torch.Tensor]:

@@ -41,6 +41,8 @@ def match_externals(
             own = [tape.tables.rounding(external.tensor), item.get("rounding")]
             known = [one for one in own if one is not None]
             fact["rounding"] = max(known) if len(known) == 2 else None
+            # What the program writes is no constant: memory without values may lie there before.
+            fact["table"] = len(known) == 2 or external.slot.number not in tape.changed
         fact["alike"] = external.tensor.device.type == "cpu" == item.get("device")
         state = item.get("generator")
         fact["same_state"] = state is not None and state == tape.states.get(external.slot.number)

@@ -102,6 +102,35 @@ def test_what_carries_no_rounding_of_a_run_is_judged_by_its_own_digits(
     assert sum(row.status.failed for row in found.records) == bool(phase)
 
 
+HISTORY = """
+import numpy, torch
+torch.manual_seed(0); torch.set_num_threads(1)
+class Log:
+    def __init__(self):
+        self.losses, self.scale = make(5.0), make(2.0)
+def make(value):
+    return torch.from_numpy(numpy.full(6, value, dtype=numpy.float32))
+net, log = torch.nn.Linear(6, 2), Log()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(4):
+    loss = (net(torch.ones(3, 6)) * log.scale[:2]).square().mean()
+    opt.zero_grad(); loss.backward(); opt.step()
+    log.losses[step] = loss.item()
+"""
+
+
+@pytest.mark.parametrize(("constant", "fails"), [("make(5.0)", False), ("make(2.0)", True)])
+def test_what_lies_in_memory_before_it_is_written_is_no_constant(
+    constant: str, fails: bool, tmp_path: Path
+) -> None:
+    """`torch.Tensor(6)` has other garbage in every process; a table that is read has none."""
+    (tmp_path / "p.py").write_text(HISTORY)
+    record(tmp_path / "p.py", tmp_path / "b.jmb", runs=2)
+    (tmp_path / "t.py").write_text(HISTORY.replace(constant, "make(2.5)"))
+    found = replay(tmp_path / "b.jmb", tmp_path / "t.py", tmp_path / "t.jmb")
+    assert found.verdict is (Outcome.FAIL if fails else Outcome.PASS)
+
+
 def test_a_clean_run_passes_and_says_what_it_covers(baseline: Path, tmp_path: Path) -> None:
     program = PROGRAMS / "whole_rl.py"
     found = replay(baseline, program, tmp_path / "target.jmb", AUTOCAST, noise=1.0)
