@@ -224,7 +224,11 @@ def vendor(evidence: StopEvidence) -> Reason | None:
     name = signs.MISSING_ATTRIBUTE.search(one.message)
     if lacks and name:
         how = Text("{module} has no {name} in this release", module=lacks[1], name=name[1])
-        return FrameOwner.PACKAGE, how, Text(signs.NAME_LACKS, package=evidence.vendor.package)
+        known = evidence.vendor.names
+        alike = known.alike(f"{lacks[1]}.{name[1]}") if known else []
+        words = {"package": evidence.vendor.package, "names": ", ".join(alike[:3])}
+        help = Text(signs.NAME_ALIKE if alike else signs.NAME_LACKS, **words)
+        return FrameOwner.PACKAGE, how, help
     code = re.search(evidence.vendor.package_code, one.message)
     if code:
         how = Text("{package} raised it, as {code}", package=evidence.vendor.package, code=code[0])

@@ -145,6 +145,10 @@ OTHER_CALL = "give the call what the chip takes, or another call in its place"
 ASK_CODE = "joymigrate doctor names the code and what to do"
 LESS_MEMORY = "take a smaller batch, checkpointing or sharding; --memory names another model's size"
 VENDOR_RAISED = "look for a release of {package} that does not; else leave the call out"
+NAME_ALIKE = (
+    "see whether {names} is what you mean, or use a release of {package} that has the name; or "
+    "guard the call"
+)
 NAME_LACKS = (
     "use what this release of {package} has in its place, or one that has it; or guard the call"
 )

@@ -87,6 +87,17 @@ class NameList:
             head = head.rpartition(".")[0]
         return False
 
+    def alike(self, dotted: str) -> list[str]:
+        """Names of the newest version with the same last part, other than `dotted` itself."""
+        last = dotted.rpartition(".")[2]
+        every = (
+            f"{module}.{name}"
+            for module in self.sections
+            for name in sorted(self.names(module, self.newest()))
+            if name.rpartition(".")[2] == last
+        )
+        return [one for one in every if one != dotted]
+
     def section_of(self, dotted: str) -> tuple[str, str] | None:
         """The longest listed module that `dotted` lies below, and the rest of the name."""
         parts = dotted.split(".")

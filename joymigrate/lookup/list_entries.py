@@ -29,6 +29,9 @@ RANGE = "versions {versions}"
 COVERS = "covers {what}"
 NO_ARM = "no wheel for 64-bit Arm"
 OWN = "a name of the chip's own package"
+NOWHERE = "no release of the chip's package that was read has it"
+ALIKE = "of the same name: {names}"
+MOST = 3
 
 
 def list_operators(chips: Sequence[Chip]) -> Iterator[OpList]:
@@ -97,8 +100,18 @@ def describe_package(name: str, chips: Sequence[Chip]) -> Iterator[Statement]:
 
 
 def describe_own(name: str, chips: Sequence[Chip]) -> Iterator[Statement]:
-    """A name below a chip's own module or package: in which releases it is."""
+    """A name below a chip's own module or package: in which releases it is, and where else the
+    package has one of this name now."""
     for chip in chips:
-        if chip.exists(name) or (chip.package == name and chip.name_list()):
-            since, source = begin(name, chip)
-            yield Statement((chip.name,), Text(OWN), becomes=name, since=since, source=source)
+        package, device = chip.package or "", chip.module.rpartition(".")[2]
+        alias = f"{package}.{device}."  # the package's own name of the module
+        own = f"{chip.module}.{name[len(alias) :]}" if name.startswith(alias) else name
+        since, source = begin(own, chip)
+        if chip.exists(own) or (package == name and chip.name_list()):
+            yield Statement((chip.name,), Text(OWN), becomes=own, since=since, source=source)
+        elif (listed := chip.name_list()) and chip.exists(own) is False:
+            words = [Text(OWN if since else NOWHERE)]
+            if alike := listed.alike(own):
+                words.append(Text(ALIKE, names=", ".join(alike[:MOST])))
+            read = source or listed.versions[listed.newest()]
+            yield Statement((chip.name,), Text.join("; ", words), since=since, source=read)

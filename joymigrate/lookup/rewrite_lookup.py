@@ -116,8 +116,10 @@ def begin(written: str, chip: Chip) -> tuple[str | None, str]:
         return None, ""
     versions = [v for v in listed.versions if listed.knows(section[0], v)]
     having = [v for v in versions if listed.has(*section, v) is not False]
+    if not having:
+        return None, ""
     package = chip.distribution or chip.module
-    source = listed.versions[having[-1]] if having else ""
+    source = listed.versions[having[-1]]
     return say_span(package, span_of(having, versions), versions), source
 
 

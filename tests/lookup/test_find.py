@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from joymigrate import chips
+from joymigrate.data import rules_root
 from joymigrate.lookup import Described, Statement, find, suggest
+from joymigrate.rewrite.rules import load
 
 
 def ask(name: str, to: str | None = None) -> list[Described]:
@@ -34,6 +39,27 @@ def test_an_api_without_a_counterpart_says_why() -> None:
     told = pick(found, "ascend", "direct")
     assert (told.becomes, told.tier, told.rule) == (None, "report", "JM107")
     assert told.text
+
+
+@pytest.mark.parametrize("module", ["torch.npu", "torch_npu.npu"])
+def test_a_name_that_the_package_lost_is_known_with_what_is_called_alike(module: str) -> None:
+    (found,) = ask(f"{module}.profile")
+    told = pick(found, "ascend")
+    assert told.since == "torch-npu 2.1"
+    assert "torch_npu.profiler.profile" in told.text
+    (gone,) = ask(f"{module}.no_such_name")
+    assert "no release" in pick(gone, "ascend").text
+    assert ask(f"{module}.Event")[0].statements[0].becomes == "torch.npu.Event"
+
+
+def test_every_name_that_a_message_sends_to_explain_is_known() -> None:
+    files = [*rules_root().rglob("*.yaml"), *Path(chips.__file__).parents[1].rglob("*.py")]
+    form = re.compile(r"joymigrate explain ([^\s,;`\"']+)")
+    asked = {one for path in files for one in form.findall(path.read_text(encoding="utf-8"))}
+    stands_for_one = {"NAME", "RULE", "MODULE.NAME", "{rule}", "{finding.rule}"}
+    rules = load(chips.target("ascend"), chips.origin())
+    names = {one for one in asked - stands_for_one if not one.startswith("--")}
+    assert {one for one in names if one not in rules and not ask(one)} == set()
 
 
 def test_the_chosen_chip_comes_first() -> None:
