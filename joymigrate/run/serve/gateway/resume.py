@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from joymigrate.run.serve.gateway.calls import GatewayCall
-from joymigrate.run.serve.gateway.reader import ReadChoice
+from joymigrate.run.serve.gateway.reader import ReadChoice, called_in
 from joymigrate.run.serve.gateway.stream import RelayedStream
 
 CONTENT = "content"
@@ -278,7 +278,7 @@ class ByReplay(Continuation):
         first backend's ids."""
         fresh = []
         for piece in pieces:
-            function = piece.get("function") or {}
+            name, arguments = called_in(piece)
             if piece["index"] >= len(self.calls_left):
                 if self.calls_due:
                     raise Diverged("the other backend calls with other arguments")
@@ -286,16 +286,17 @@ class ByReplay(Continuation):
                 continue
             self.unseen.discard(piece["index"])
             due = self.calls_left[piece["index"]]
-            if (function.get("name") or due.name) != due.name:
+            if (name or due.name) != due.name:
                 raise Diverged("the other backend calls another function")
-            arguments = function.get("arguments") or ""
+            arguments = arguments or ""
             length = min(len(due.arguments), len(arguments))
             if due.arguments[:length] != arguments[:length]:
                 raise Diverged("the other backend calls with other arguments")
             due.arguments = due.arguments[length:]
-            if arguments[length:]:
-                rest = {"arguments": arguments[length:]}
-                fresh.append({"index": piece["index"], "function": rest})
+            if rest := arguments[length:]:
+                more = {"custom": {"input": rest}} if piece.get("custom") else {
+                    "function": {"arguments": rest}}  # fmt: skip
+                fresh.append({"index": piece["index"], **more})
         return fresh
 
     def skip(self, channel: str, text: str) -> str:

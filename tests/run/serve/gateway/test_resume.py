@@ -193,9 +193,21 @@ def test_tool_calls_of_another_server_are_compared_and_go_on_where_they_stopped(
     assert way.convert(event_of(finish="tool_calls")) is not None
 
 
+def test_a_custom_tools_input_goes_on_where_it_stopped() -> None:
+    begun = {"index": 0, "id": "a", "custom": {"name": "run", "input": "print("}}
+    stream = RelayedStream()
+    stream.feed(b"data: " + json.dumps(event_of(begun)).encode() + b"\n\n")
+    (way,) = continuations(call(), stream)
+    again = {"index": 0, "id": "b", "custom": {"name": "run", "input": "print('tea"}}
+    rest = {"index": 0, "custom": {"input": "'tea"}}
+    assert way.convert(event_of(again)) == {**event_of(rest), "id": "two"}
+    assert way.convert(event_of(finish="tool_calls")) is not None
+
+
 @pytest.mark.parametrize(
     "piece",
     [
+        {"index": 0, "id": "x", "custom": {"name": "weigh", "input": '{"b'}},
         {"index": 0, "id": "x", "function": {"name": "weigh", "arguments": '{"b'}},
         {"index": 0, "id": "x", "function": {"name": "lift", "arguments": ""}},
     ],
