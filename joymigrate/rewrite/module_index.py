@@ -67,6 +67,7 @@ class ModuleIndex:
     paths: frozenset[str]
     folders: frozenset[str] = frozenset()
     imported_roots: Mapping[str, str] = field(default_factory=dict)
+    root_name: str = ""  # the package that the project's folder is: `package_dir={"pkg": "."}`
     scripted: frozenset[str] = frozenset()  # packages' folders that programs are started in
     loaders: frozenset[str] = frozenset()  # folders of programs that load files by their path
     imports: Mapping[str, frozenset[str]] = field(default_factory=dict)  # file → dotted names
@@ -130,7 +131,10 @@ class ModuleIndex:
         Looks beside the importing file first, then upwards to the root, then below `src`. Names
         that start with a dot (unresolved relative imports) and standard names give None.
         """
-        if not dotted or dotted.partition(".")[0] not in self.words:
+        head, _, rest = dotted.partition(".")
+        if head and head == self.root_name:
+            return (rest and self._below(".", rest.split("."))) or ("__init__.py", rest)
+        if not dotted or head not in self.words:
             return None  # the name of no file or folder here; a leading dot gives an empty one
         folder = importer.rpartition("/")[0] or "."
         key = (folder, dotted)

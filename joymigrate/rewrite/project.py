@@ -286,6 +286,8 @@ def index_of(texts: Mapping[str, str], device: str = "") -> module_index.ModuleI
         if any(word in text for word in module_index.LOADS)
     )
     tree = replace(tree, imports=imports, eager=eager, aliases=aliases, loaders=loaders, late=late)
+    own = ROOT_PACKAGE.search(texts.get("setup.py", "")) if "__init__.py" in texts else None
+    tree = replace(tree, root_name=own[1] if own else "")
     tree = replace(tree, imported_roots=imported_roots(texts, imports, tree))
     return replace(tree, scripted=find_scripted(texts, imports, tree))
 
@@ -318,6 +320,7 @@ def imported_roots(
 # Looks for the ends of lines, which is faster than a search at every place.
 ABSOLUTE = re.compile(r"\n[ \t]*(?:from|import)[ \t]+([A-Za-z_][\w.]*)")
 INDENTED = re.compile(r"\n([ \t]*)(?:from|import)[ \t]+([A-Za-z_][\w.]*)")
+ROOT_PACKAGE = re.compile(r"""\bpackage_dir\s*=\s*\{\s*["'](\w+)["']\s*:\s*["'](?:\.|\./)?["']""")
 RELATIVE = re.compile(r"^[ \t]*from[ \t]+\.", re.M)
 ON_PATH = r"^sys\.path\.(?:append|insert)"
 

@@ -163,3 +163,26 @@ def test_what_all_leaves_out_of_a_star_import_is_not_torch(tmp_path: Path) -> No
     root = write(tmp_path, files)
     move(root)
     assert (root / "use.py").read_text() == files["use.py"]
+
+
+SETUP = "from setuptools import setup\nsetup(packages=['faces'], package_dir={'faces': '%s'})\n"
+ASKS = (
+    "import torch\nfrom faces import Net\n"
+    "device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')\nnet = Net(device)\n"
+)
+
+
+@pytest.mark.parametrize(("folder", "own"), [(".", True), ("", True), ("../faces", False)])
+def test_the_projects_folder_can_be_the_package_that_its_programs_import(
+    folder: str, own: bool, tmp_path: Path
+) -> None:
+    net = (
+        "import torch\nclass Net(torch.nn.Module):\n"
+        "    def __init__(self, device):\n"
+        "        super().__init__()\n"
+        "        self.to(device)\n"
+    )
+    files = {"setup.py": SETUP % folder, "__init__.py": "from .models.net import Net\n"}
+    files |= {"models/__init__.py": "", "models/net.py": net, "examples/run.py": ASKS}
+    move(write(tmp_path, files))
+    assert ("torch.npu.is_available()" in (tmp_path / "examples/run.py").read_text()) == own
