@@ -39,6 +39,7 @@ SHARED = re.compile(  # df -h: size, used, free, share
 ABSENT = re.compile(r"(?m)^ls: (?:cannot access )?\W?(/dev/[\w/]+).*: No such file")
 ASKED = re.compile(r"(?<![\w.-])([A-Za-z][\w.-]*)==(\d[\w.+!]*)")  # of pip
 BYTES = {"": 10, "K": 10, "M": 20, "G": 30, "T": 40}  # df without a letter counts in KiB
+LONGEST = 200  # characters of a line that is shown
 CALLED = {"pytorch": "torch"}  # as torch's own report calls it
 TRACE = "Traceback (most recent call last)"
 FRAME = '  File "'
@@ -58,8 +59,8 @@ def read_message(text: str, chip: Chip) -> dict[str, Any] | None:
     rules = rules_of(chip) or DoctorRules()
     lines = [line.strip() for line in text.splitlines()]
     places = rules.record
-    forms = {name: re.search(f"(?m){form}", text) for name, form in rules.facts.items()}
-    facts = {name: line_of(text, shown.start()) for name, shown in forms.items() if shown}
+    shown = {name: re.search(f"(?m)^.*(?:{form}).*$", text) for name, form in rules.facts.items()}
+    facts = {name: line[0].strip()[:LONGEST] for name, line in shown.items() if line}
     found = {
         "packages": read_packages(text, lines, places),
         "wanted": read_wanted(lines, places),
@@ -95,12 +96,6 @@ def read_wanted(lines: Sequence[str], places: RecordPlaces) -> dict[str, str]:
     known = {str(canonicalize_name(name)): name for name in places.distributions}
     named = [(known.get(canonicalize_name(name)), version) for name, version in asked]
     return {name: version for name, version in reversed(named) if name}
-
-
-def line_of(text: str, at: int) -> str:
-    """The line of a text around an offset, 200 characters at most."""
-    start = text.rfind("\n", 0, at) + 1
-    return text[start:].partition("\n")[0].strip()[:200]
 
 
 def is_version(text: str) -> bool:
