@@ -1,4 +1,4 @@
-"""Arguments for one kernel, drawn by what its source and its callers do with each parameter.
+"""Arguments for one kernel, drawn by what its source does with each parameter.
 
 Numbers that a call site says are taken from it. Pointers get buffers with room on both sides; a
 parameter whose values are used in addresses gets small whole numbers. What does not fit is mended
@@ -16,13 +16,12 @@ from typing import Any
 
 from joymigrate.profile.port.find import SourceKernel, is_constexpr
 from joymigrate.profile.port.flow import KernelFlow, Uses
-from joymigrate.profile.port.sites import kinds
 
 FLAG = re.compile(
     r"^(IS|USE|HAS|STORE|DO|SAVE|RETURN|APPLY|WITH|ENABLE|REVERSE|OUTPUT|ADD)_|_FLAG$", re.I
 )
 REAL = re.compile(r"eps|scale|alpha|beta|gamma|^p$|temperature|softcap|dropout|lr|multiplier|smooth"
-                  r"|momentum|decay|norm|weight$|factor|^B$|threshold|_(min|max)$",
+                  r"|momentum|decay|norm|weight$|factor|threshold|_(min|max)$",
                   re.IGNORECASE)  # fmt: skip
 WHOLE = re.compile(r"idx|index|indices|ids|offset|cu_|lens|target|label|slot|table|mapping",
                    re.IGNORECASE)  # fmt: skip
@@ -33,7 +32,6 @@ POINTER = re.compile(
     r"(?i:_?(ptr|ptrs|p)$)|^(x|y|z|q|k|v|o|g|w|h|dq|dk|dv|do|dx|dy|dw|dg|dh|db|X|Y|Z|Q|W|DX|DY|DW)$"
 )
 LARGEST = 256  # lanes of a side: the interpreter is slow
-DTYPES = ("int8", "int16", "int32", "int64", "uint8", "bool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,55 +53,51 @@ def roles(kernel: SourceKernel, tree: ast.Module) -> list[Role]:
     """The role of every parameter; `tree` holds the functions that the kernel calls."""
     flow = KernelFlow(tree, kernel.language)
     uses = flow.uses(flow.functions.get(kernel.name, kernel.node))
-    sites = kinds(kernel.launches)
     said: dict[str, int] = {}
     for launch in kernel.launches:
         said = {**launch.numbers, **said}
     arguments = kernel.node.args
     defaults = dict(zip([a.arg for a in reversed(arguments.args)],
                         reversed(arguments.defaults), strict=False))  # fmt: skip
-    strides = sides_of([a.arg for a in arguments.args], sites)
+    strides = sides_of([a.arg for a in arguments.args])
     found = []
     for argument in arguments.args:
         name = argument.arg
         fixed = is_constexpr(argument)
         default = defaults.get(name)
         literal = default.value if isinstance(default, ast.Constant) else None
-        kind, value = kind_of(name, fixed, literal, uses, sites.get(name, ("", ""))[0], said)
+        kind, value = kind_of(name, fixed, literal, uses, said)
         known = {"sure": name in uses.numbers, "nullable": name in uses.nullable}
-        if kind == "stride" or (name in strides and kind in ("number", "real")):
-            inner, sides = strides.get(name, (0, 1))
+        if name in strides and kind in ("number", "real", "size"):
+            inner, sides = strides[name]
             found.append(Role(name, "stride", fixed, value=inner, sides=sides, sure=True))
         else:
-            found.append(Role(name, kind, fixed, dtype_of(name, sites), value, **known))
+            found.append(Role(name, kind, fixed, dtype_of(name), value, **known))
     return found
 
 
 def kind_of(
-    name: str, fixed: bool, literal: Any, uses: Uses, site: str, said: Mapping[str, int]
+    name: str, fixed: bool, literal: Any, uses: Uses, said: Mapping[str, int]
 ) -> tuple[str, Any]:
     """The kind of one parameter, and the value of a fixed one."""
     choices = [one for one in uses.choices.get(name, ()) if not isinstance(one, bool)]
-    if not fixed and (name in uses.pointers or (site == "pointer" and name not in uses.numbers)):
+    if not fixed and name in uses.pointers:
         return "pointer", None
-    if fixed and name in said and (said[name] <= LARGEST or name not in uses.sizes):
-        return "fixed", said[name]
-    if site == "dtype" or (fixed and DTYPE.search(name) and name not in uses.choices):
+    if fixed and name in said:
+        return ("fixed", said[name]) if said[name] <= LARGEST else ("size", None)
+    if fixed and DTYPE.search(name) and name not in uses.choices:
         return "dtype", None
-    if name in uses.sizes and site != "flag":
-        return "size", None
-    if site == "flag" or (fixed and isinstance(literal, bool)) or is_flag(name, fixed, uses):
+    if (fixed and isinstance(literal, bool)) or is_flag(name, fixed, uses):
         return "flag", None
     if choices:
         others = ("another",) if all(isinstance(one, str) for one in choices) else ()
         return "choice", tuple(dict.fromkeys((*choices, *others)))
-    if site in ("stride", "none", "real"):
-        return site, None
     if isinstance(literal, float) or REAL.search(name):
         return "real", None
-    if fixed and isinstance(literal, (int, str)):
-        return "fixed", literal
-    return ("pointer" if not fixed and not site and POINTER.search(name) else "number"), None
+    if fixed:
+        return ("fixed", literal) if isinstance(literal, (int, str)) else ("size", None)
+    thing = POINTER.search(name) and name not in uses.numbers
+    return ("pointer" if thing else "number"), None
 
 
 def is_flag(name: str, fixed: bool, uses: Uses) -> bool:
@@ -113,11 +107,8 @@ def is_flag(name: str, fixed: bool, uses: Uses) -> bool:
     return name in uses.tested or bool(fixed and FLAG.search(name))
 
 
-def dtype_of(name: str, sites: Mapping[str, tuple[str, str]]) -> str:
-    """The type behind a pointer: what the caller says, else what its name says."""
-    said = sites.get(name, ("", ""))
-    if said[0] == "pointer" and said[1] in DTYPES:
-        return said[1]
+def dtype_of(name: str) -> str:
+    """The type behind a pointer, by its name."""
     if WHOLE.search(name):
         return "rising" if RISING.search(name) else "int64"
     return "float32"
@@ -129,13 +120,11 @@ def role_of(fields: dict[str, Any]) -> Role:
     return Role(**{**fields, "value": tuple(value) if isinstance(value, list) else value})
 
 
-def sides_of(
-    parameters: list[str], sites: Mapping[str, tuple[str, str]]
-) -> dict[str, tuple[int, int]]:
+def sides_of(parameters: list[str]) -> dict[str, tuple[int, int]]:
     """Strides by tensor: how many sides lie inside of each, and how many there are."""
     groups: dict[str, list[str]] = {}
     for name in parameters:
-        if "stride" in name.lower() or sites.get(name, ("", ""))[0] == "stride":
+        if "stride" in name.lower():
             rest = re.sub(r"strides?", "", name, flags=re.IGNORECASE).strip("_")
             group = re.sub(r"(_\w{1,6}|\d+|[a-z])$", "", rest, flags=re.IGNORECASE)
             groups.setdefault(group, []).append(name)
@@ -187,6 +176,4 @@ def number(role: Role, random_: random.Random, small: int) -> Any:
     """A whole number: counts leave a tail."""
     if "seed" in role.name.lower():
         return 7
-    if role.constexpr:
-        return random_.choice([16, 32] if not small else [2, 4])
     return random_.choice([13, 27, 50] if not small else [3, 5])

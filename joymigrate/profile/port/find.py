@@ -29,8 +29,6 @@ class Launch:
     programs: int | None = None
     said: str = ""  # the caller's name, and what it puts into the arguments
     tried: bool = False  # a configuration, which every launch takes its numbers from
-    given: Mapping[str, ast.expr] = field(default_factory=dict)  # by parameter
-    caller: ast.FunctionDef | None = None  # the function that the launch stands in
 
 
 @dataclass(slots=True)
@@ -300,8 +298,7 @@ def read_launch(node: ast.Call, kernel: SourceKernel, scope: FileScope) -> Launc
         ]
     programs = programs_of(grid, scope, inside)
     names = tuple(name for name, _ in values)
-    return Launch(node.lineno, numbers, names, programs, "\n".join(words),
-                  given=dict(values), caller=inside)  # fmt: skip
+    return Launch(node.lineno, numbers, names, programs, "\n".join(words))
 
 
 def given_at(node: ast.Call, kernel: SourceKernel) -> Iterator[tuple[str, ast.expr]]:

@@ -1,7 +1,7 @@
-"""What a kernel does with its parameters: addresses, sizes, tests.
+"""What a kernel does with its parameters: addresses and tests.
 
-Functions that a kernel calls are looked into, where they stand in the same file. Types (whole
-numbers, masks) are Triton's front end to find: a wrong one is an error (`retry.py`).
+Functions that a kernel calls are looked into, where they stand in the same file. Types and
+sizes are Triton's front end to find: a wrong one is an error (`retry.py`).
 """
 
 from __future__ import annotations
@@ -11,13 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from joymigrate.profile.port.dotted_names import dotted_name, name_below
-from joymigrate.profile.port.lanes import names
 
 ACCESS = frozenset(("load", "store", "make_block_ptr", "make_tensor_descriptor"))
 SAME = frozenset(("advance", "multiple_of", "max_contiguous", "max_constancy", "cast",
                   "broadcast_to", "make_block_ptr", "make_tensor_descriptor"))  # fmt: skip
-SHAPES = frozenset(("zeros", "full", "make_block_ptr", "make_tensor_descriptor", "broadcast_to",
-                    "reshape", "view"))  # fmt: skip
 DEEP = 4  # calls of helpers that are followed
 
 
@@ -27,7 +24,6 @@ class Uses:
 
     pointers: set[str] = field(default_factory=set)
     numbers: set[str] = field(default_factory=set)  # multiplied, divided or compared
-    sizes: set[str] = field(default_factory=set)  # of lanes and shapes
     tested: set[str] = field(default_factory=set)  # an `if` asks them as they are
     nullable: set[str] = field(default_factory=set)  # compared with None
     choices: dict[str, list[object]] = field(default_factory=dict)  # compared with these constants
@@ -79,7 +75,7 @@ class FunctionReader:
             elif isinstance(node, ast.Compare):
                 self.compare(node)
         parameters = set(self.parameters)
-        for group in ("pointers", "numbers", "sizes", "tested", "nullable"):
+        for group in ("pointers", "numbers", "tested", "nullable"):
             setattr(self.uses, group, getattr(self.uses, group) & parameters)
         return self.uses
 
@@ -95,24 +91,14 @@ class FunctionReader:
         self.uses.numbers |= {one.id for one in parts if isinstance(one, ast.Name)}
 
     def call(self, call: ast.Call) -> None:
-        """An access, a range, a shape, or a helper."""
+        """An access, or a helper."""
         name = self.flow.name_of(call)
-        plain = dotted_name(call.func)
         words = {k.arg: k.value for k in call.keywords}
         if name in ACCESS or name.startswith("atomic_"):
             address = call.args[0] if call.args else words.get("pointer", words.get("base"))
             if address is not None:
                 self.uses.pointers |= self.bases(address)
-        if name == "arange" and call.args:
-            self.uses.sizes |= self.roots(call.args[-1])
-        if name in SHAPES:
-            for one in [*call.args, *words.values()]:
-                if isinstance(one, (ast.Tuple, ast.List)) and name not in ACCESS:
-                    self.uses.sizes |= self.roots(one)
-            shape = words.get("block_shape", call.args[4] if len(call.args) > 4 else None)
-            if name in ACCESS and shape is not None:
-                self.uses.sizes |= self.roots(shape)
-        helper = self.flow.functions.get(plain)
+        helper = self.flow.functions.get(dotted_name(call.func))
         if helper is not None and self.deep:
             self.helper(helper, call)
 
@@ -124,8 +110,6 @@ class FunctionReader:
         for name, value in given.items():
             if name in inner.pointers:
                 self.uses.pointers |= self.bases(value)
-            if name in inner.sizes:
-                self.uses.sizes |= self.roots(value)
             if isinstance(value, ast.Name):
                 for group in ("tested", "nullable"):
                     if name in getattr(inner, group):
@@ -184,14 +168,6 @@ class FunctionReader:
             if name in SAME or name == "where" or dotted_name(node.func) in self.flow.functions:
                 return {one for value in first for one in self.bases(value, seen)}
         return set()
-
-    def roots(self, node: ast.expr) -> set[str]:
-        """Names in a size, of names that are made here what they are made of."""
-        found = names(node)
-        for name in tuple(found):
-            for value in self.made.get(name, ()):
-                found |= names(value)
-        return found
 
 
 def assignments(function: ast.FunctionDef) -> dict[str, list[ast.expr]]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from joymigrate.profile.port.dotted_names import dotted_name, name_below
 from joymigrate.profile.port.edits import Edits, FreeNames
 from joymigrate.profile.port.find import SourceKernel, is_constexpr
+from joymigrate.profile.port.flow import assignments
 
 # Operators of the language that work on each lane by itself.
 BY_LANE = frozenset(
@@ -100,17 +101,16 @@ def keeps_lanes(node: ast.FunctionDef, language: frozenset[str]) -> bool:
 
 def find_tainted(node: ast.FunctionDef, language: frozenset[str]) -> set[str]:
     """Names whose value differs from lane to lane."""
-    found: set[str] = set()
-    while True:
-        before = len(found)
-        for one in body(node):
-            if not isinstance(one, (ast.Assign, ast.AugAssign, ast.AnnAssign)) or not one.value:
-                continue
-            if names(one.value) & found or has_arange(one.value, language):
-                targets = one.targets if isinstance(one, ast.Assign) else [one.target]
-                found |= {n for target in targets for n in names(target)}
-        if len(found) == before:
-            return found
+    made = assignments(node)
+    found = {
+        name for name, values in made.items() if any(has_arange(one, language) for one in values)
+    }  # fmt: skip
+    while (
+        more := {name for name, values in made.items() if any(names(one) & found for one in values)}
+        - found
+    ):
+        found |= more
+    return found
 
 
 def names(node: ast.AST) -> set[str]:

@@ -102,7 +102,8 @@ def as_whole(role: Role) -> Role | None:
     """Real numbers become whole ones."""
     if role.kind == "pointer" and role.dtype in ("float32", "bool"):
         return replace(role, dtype="int32")
-    return replace(role, kind="number", value=None) if role.kind == "real" else None
+    whole = "size" if role.constexpr else "number"
+    return replace(role, kind=whole, value=None) if role.kind == "real" else None
 
 
 def as_real(role: Role) -> Role | None:
@@ -179,6 +180,7 @@ OF_TYPE: tuple[Change, ...] = (as_pointer, as_whole, as_real, as_mask, as_dtype)
 RULES: tuple[tuple[tuple[str, ...], tuple[Change, ...]], ...] = (
     (("has no attribute 'scalar'", "has no attribute 'is_int'"), (as_dtype,)),
     (("Expected dtype ['fp",), (as_real,)),
+    (("arange's arguments",), (as_whole,)),
     (("Unsupported ptr type", "element_ty", "has no attribute 'dtype'"), (as_pointer,)),
     (("pointer<",), (as_pointer, as_none, as_whole)),
     (("mask has unsupported dtype", "boolean scalar type"), (as_mask, as_whole)),
