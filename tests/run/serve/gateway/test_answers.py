@@ -118,6 +118,15 @@ def test_a_slow_tail_pauses_where_the_middle_is_fine() -> None:
     assert number < 100
 
 
+def test_questions_that_are_slow_for_both_are_no_slow_tail() -> None:
+    rollout = ramping()
+    for number in range(40):
+        slow = said(seconds=40.0)
+        told = compare(slow, slow, rollout.plan, greedy=False, tail_seconds=2.0)
+        rollout.handle(AnswersCompared(2000.0 + number, told))
+    assert rollout.state == "ramping", rollout.changes[-1].text
+
+
 @pytest.mark.dear
 def test_an_equal_standby_is_not_paused_for_its_times() -> None:
     rng = random.Random(3)
