@@ -128,6 +128,10 @@ def stand_in(evidence: StopEvidence) -> Reason | None:
             return FrameOwner.SIMULATION, Text(signs.SAYS_SO), Text(signs.NO_SIMULATION)
         if not evidence.on_chip and signs.HOST_LIMIT.search(said):
             return FrameOwner.SIMULATION, Text(signs.HOST_SAYS), Text(signs.RECORD_ON_GPU)
+    frames = evidence.chain[0].frames if evidence.chain else ()
+    if any(is_ours(one.file) and one.text == "then()" for one in frames):  # attach.py
+        how = Text("it was raised as joymigrate began in what the program imports")
+        return FrameOwner.SIMULATION, how, Text(signs.REPORT)
     raised = find_own_question(evidence) or innermost(evidence)
     if raised is None or not is_fault(raised.file, raised.text):
         return None

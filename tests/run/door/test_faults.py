@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from joymigrate import attach  # noqa: E402
 from joymigrate.blame.exceptions import from_document  # noqa: E402
 from joymigrate.blame.judge import judge  # noqa: E402
 from joymigrate.blame.program import Program  # noqa: E402
@@ -116,3 +118,19 @@ def test_a_package_for_another_cuda_is_imported_and_the_program_hears_one(
     assert (heard, told) == (None, "12.4")
     with pytest.raises(RuntimeError):  # behind its import it is one that asks like the program
         check()
+
+
+@pytest.mark.parametrize(
+    ("text", "whose"), [("", FrameOwner.SIMULATION), ("int('x')", FrameOwner.PROGRAM)]
+)
+def test_what_fails_as_ours_begins_in_an_import_is_not_put_on_the_program(
+    text: str, whose: FrameOwner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "imported_first.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("sys.meta_path", [*sys.meta_path])
+    monkeypatch.delitem(sys.modules, "imported_first", raising=False)
+    attach.after_import("imported_first", lambda: torch.device("no device"), who="test")
+    stop = stop_of("import imported_first\n", tmp_path)
+    assert stop is not None
+    assert stop.whose is whose, stop
