@@ -60,7 +60,7 @@ def differences(ours: Sequence[Call], theirs: Sequence[Call]) -> list[OtherCall]
     by_operator = align(ours, theirs, operator_of)
     by_both: list[Run] = []
     for tag, a, a_end, b, b_end in align(ours, theirs, call_words):
-        inner = [(tag, 0, a_end - a, 0, b_end - b)]
+        inner: Sequence[Run] = [(tag, 0, a_end - a, 0, b_end - b)]
         if tag == "replace":
             inner = align(ours[a:a_end], theirs[b:b_end], operator_of)
         by_both += [
@@ -69,10 +69,12 @@ def differences(ours: Sequence[Call], theirs: Sequence[Call]) -> list[OtherCall]
     return min((differences_of(ours, theirs, runs) for runs in (by_operator, by_both)), key=len)
 
 
-def align(ours: Sequence[Call], theirs: Sequence[Call], key: Callable[[Call], str]) -> list[Run]:
+def align(
+    ours: Sequence[Call], theirs: Sequence[Call], key: Callable[[Call], str]
+) -> Sequence[Run]:
     """Runs of calls as difflib's `get_opcodes` tells them."""
     mine, other = ([key(call) for call in side] for side in (ours, theirs))
-    return [tuple(run) for run in SequenceMatcher(None, mine, other, autojunk=False).get_opcodes()]
+    return SequenceMatcher(None, mine, other, autojunk=False).get_opcodes()
 
 
 def operator_of(call: Call) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from joymigrate.verify.model import Cause, Difference, Phase, RecordStatus
 from joymigrate.verify.module_stage import UNLIKE, ModuleStage
 from joymigrate.verify.optimiser_stage import OWN_UPDATE, optimisers
 from joymigrate.verify.pairing import Pairing
+from joymigrate.verify.series import find_restarted, random_words
 from joymigrate.verify.update_cause import cause_of_update
 from joymigrate.verify.watch_ranks import drawing, draws_alike
 from joymigrate.verify.watch_stage import ALONE
@@ -51,6 +53,8 @@ def steps(
     random: set[str] = set() if alike else drawing(theirs)
     judged = any(row.metric in ("update", OWN_UPDATE) and row.status.compared for row in rows)
     reason, moved = None, 0.0
+    series = [rank.json("watch.json").get("series", {}) for rank in (ours, theirs)]
+    begins = find_restarted(*series) if series[1] else []
     for step in ours.steps:
         if step not in theirs.steps:
             continue
@@ -65,7 +69,7 @@ def steps(
             a, b = (rank.facts(step).get("training", {}) for rank in (ours, theirs))
             culprit = one.mode(a, b) or one.first(random, judged)
         if culprit is not None and culprit.phase == "forward" and culprit.op != "mode":
-            culprit, reason = tell_forward(culprit, replayed, alike, found)
+            culprit, reason = tell_forward(culprit, replayed, alike, begins, found)
         rows += free_rows(compared, one, culprit, explained)
         if culprit is not None:
             rows.append(culprit)
@@ -113,10 +117,15 @@ def missing(baseline: Bundle, target: Bundle) -> str | None:
 
 
 def tell_forward(
-    departs: Difference, replayed: ModuleStage, alike: bool, found: Findings
+    departs: Difference,
+    replayed: ModuleStage,
+    alike: bool,
+    begins: Sequence[str],
+    found: Findings,
 ) -> tuple[Difference | None, Any]:
     """A module whose output departs in a free step: the failure, or words why it is none. A module
-    that agrees on the baseline's inputs is a doubt, if it draws nothing at random."""
+    that agrees on the baseline's inputs is a doubt, if it draws nothing at random. `begins` are
+    generators whose state is another one as the run begins."""
     if replayed.unlike is not None and departs.module == replayed.unlike.module:
         return replace(departs, reason=UNLIKE), None
     if not replayed.passes and not alike:
@@ -124,23 +133,30 @@ def tell_forward(
         return None, Text(text, module=departs.module)
     if not replayed.passes:
         return departs, None
-    reason = why_apart(departs, replayed)
+    reason = why_apart(departs, replayed, begins)
     if departs.module not in replayed.drawn:
         found.doubts.append(replace(departs, status=RecordStatus.WARN, reason=reason))
     return None, reason
 
 
-def why_apart(forward: Difference, replayed: ModuleStage) -> Text:
+def why_apart(forward: Difference, replayed: ModuleStage, begins: Sequence[str]) -> Text:
     """Words for a module that departs in a free step and agrees on the baseline's inputs: what it
-    draws at random, by name, or by how much rounding it was fed it has grown."""
+    draws at random, by name; the generators that begin otherwise; or that it was fed otherwise."""
     drawn = replayed.drawn.get(forward.module)
     fields = {"module": forward.module, "error": f"{forward.value:.2g}"}
     if drawn:
         text = "the free run departs at {module} (error {error}), which draws at random: {drawn}"
         return Text(text, **fields, drawn=", ".join(drawn))
+    if begins:
+        text = (
+            "the free run departs at {module} (error {error}), and {generators} begin in another "
+            "state than the baseline's: no seed, or another"
+        )
+        return Text(text, **fields, generators=", ".join(map(random_words, begins)))
     text = (
         "the free run departs at {module} (error {error}); the module agrees on the baseline's "
-        "inputs, and its copy does what it does: it makes that of rounding in what it is given"
+        "inputs, and its copy does what it does: what it is given, or its weights, have moved, by "
+        "rounding or by what the program does in between"
     )
     return Text(text, **fields)
 

@@ -35,6 +35,17 @@ def is_drawn_from(ours: Items, theirs: Items) -> bool:
     return changes and bool(theirs) and ours[0] == theirs[0]
 
 
+def find_restarted(ours: Mapping[str, Items], theirs: Mapping[str, Items]) -> list[str]:
+    """The generators that the baseline draws from and that begin in another state in the target."""
+    return [
+        name.partition(" ")[2]
+        for name, items in ours.items()
+        if name.startswith("random ")
+        and len({item[1] for item in items}) > 1
+        and items[:1] != list(theirs.get(name, ()))[:1]
+    ]
+
+
 def rename_series(name: str, roots: Mapping[str, str]) -> str:
     """A target's series under the baseline's name of the model."""
     kind, _, rest = name.partition(" ")

@@ -21,7 +21,7 @@ from joymigrate.verify.findings import Findings, by_step, keep_first
 from joymigrate.verify.identity import GIVEN
 from joymigrate.verify.judge import ErrorSeries, Judge, Key, SeriesDecision
 from joymigrate.verify.model import Difference, Phase, RecordStatus
-from joymigrate.verify.series import observe_run, random_words, rename_series
+from joymigrate.verify.series import find_restarted, observe_run, random_words, rename_series
 from joymigrate.verify.watch_ranks import drawing, draws_alike, whole_steps
 
 STAGE = "S5W"
@@ -179,9 +179,8 @@ class RunJudge:
             if name not in there and kind in ("seed", "batch"):
                 words = rest if kind == "batch" else random_words(rest)
                 self.found.leave_out(words, len(items), "only the baseline has it")
-            drawn = kind == "random" and len({item[1] for item in items}) > 1
-            if drawn and (kind, rest) not in self.series:
-                self.found.leave_out(random_words(rest), 1, UNSEEDED)
+        for rest in find_restarted(self.ours["series"], there):
+            self.found.leave_out(random_words(rest), 1, UNSEEDED)
 
     def chosen_at(self) -> float:
         """The first step in which the program may have chosen otherwise: it did, or chose in a step

@@ -15,11 +15,19 @@ import torch
 from joymigrate.verify import repeat_runs, run_watch, series, watch_stage
 from joymigrate.verify.files_stage import judge_files, observe_files
 from joymigrate.verify.findings import Findings
+from joymigrate.verify.free_stage import why_apart
 from joymigrate.verify.identity import unequal
 from joymigrate.verify.judge import ErrorSeries, Judge
 from joymigrate.verify.measure import rounding_error
-from joymigrate.verify.model import Outcome, RecordStatus
-from joymigrate.verify.series import log_ratio, observe_run, usual_size, value_error
+from joymigrate.verify.model import Difference, Outcome, RecordStatus
+from joymigrate.verify.module_stage import ModuleStage
+from joymigrate.verify.series import (
+    find_restarted,
+    log_ratio,
+    observe_run,
+    usual_size,
+    value_error,
+)
 from joymigrate.verify.text_numbers import columns, counterparts, distances, read
 from joymigrate.verify.tolerance import Tolerance
 from joymigrate.verify.written_files import collect
@@ -164,6 +172,18 @@ def test_a_state_that_begins_alike_and_departs_fails_and_another_start_is_named(
     rows, left = judged(same, watched([[-1, 4], [2, 6], [4, 7]]))
     assert rows == []
     assert "no seed" in left[0]["reason"]
+
+
+def test_a_departure_after_another_start_is_not_put_down_to_rounding() -> None:
+    ours = {"random torch": [[-1, 5], [2, 6]], "random numpy": [[-1, 1]]}  # numpy draws nothing
+    theirs = {"random torch": [[-1, 4], [2, 7]], "random numpy": [[-1, 2]]}
+    departs = Difference("body", 0, "forward", "output", "relative_l2", 0.096)
+    for other, generators in ((theirs, ["torch"]), (ours, [])):
+        begins = find_restarted(ours, other)
+        assert begins == generators
+        words = str(why_apart(departs, ModuleStage(), begins))
+        assert ("torch's random numbers begin in another state" in words) is bool(generators)
+        assert ("rounding" in words) is not bool(generators)
 
 
 def test_seeds_that_only_one_side_sets_again_are_named() -> None:
