@@ -241,7 +241,7 @@ def beside(path: Path) -> dict[str, Any] | None:
     """The description that lies beside the model, if any."""
     for place in (path.with_name(f"{path.stem}.{FILE}"), path.with_name(FILE)):
         if place.is_file():
-            return parse_object(place.read_text(encoding="utf-8"), str(place))
+            return parse_object(place.read_bytes(), str(place))
     return None
 
 

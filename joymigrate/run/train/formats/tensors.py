@@ -122,9 +122,10 @@ def read_header(path: Path) -> tuple[dict[str, Any], int]:
                 raise ValueError("its header is longer than the file")
             found = json.loads(file.read(length))
         ends = [row["data_offsets"][1] for name, row in found.items() if name != "__metadata__"]
+        cut = 8 + length + max(ends, default=0) > path.stat().st_size
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise JoyError(f"{path.name} is no safetensors file: {error}", where=str(path)) from None
-    if 8 + length + max(ends, default=0) > path.stat().st_size:
+    if cut:
         raise JoyError(f"{path.name} is cut off", where=str(path), help="download or copy it again")
     return found, 8 + length
 

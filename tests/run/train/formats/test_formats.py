@@ -21,6 +21,7 @@ from joymigrate.run.train.formats.stored_linears import (
     pack,
     unpack,
 )
+from joymigrate.run.train.formats.tensors import read_header
 from joymigrate.run.train.formats.write import FormatWriter
 
 CONFIG = {"model_type": "llama"}
@@ -169,3 +170,11 @@ def test_rows_and_columns_are_those_of_the_weight(linear: Linear) -> None:
 def test_columns_inside_a_group_are_refused() -> None:
     with pytest.raises(JoyError, match="groups of 16"):
         four().columns(8, 24)
+
+
+@pytest.mark.parametrize("table", [b"[]", b'{"a": {}}', b'{"a": {"data_offsets": ["0", "8"]}}'])
+def test_an_odd_header_is_no_safetensors_file(tmp_path: Path, table: bytes) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(table).to_bytes(8, "little") + table)
+    with pytest.raises(JoyError, match="is no safetensors file"):
+        read_header(path)

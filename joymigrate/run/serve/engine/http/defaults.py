@@ -78,7 +78,7 @@ def load(folder: Path, source: str = AUTO, override: str = "") -> Defaults:
                 help="auto (the model folder's own), none, or a folder that has one",
             )  # fmt: skip
     if source not in NONE and path.is_file():
-        given = parse_object(path.read_text(encoding="utf-8"), str(path))
+        given = parse_object(path.read_bytes(), str(path))
         if source != AUTO:
             ends = tuple(map(int, as_list(given.get("eos_token_id"))))
             most = [given[LENGTH]] if given.get(LENGTH) is not None else []

@@ -179,11 +179,11 @@ def test_mistakes_are_named(qwen: Path, source: str, override: str, said: str) -
         load(qwen, source, override)
 
 
-@pytest.mark.parametrize("broken", ["{", "[]", '{"temperature": -1}'])
-def test_a_broken_file_is_found_before_the_weights_load(tmp_path: Path, broken: str) -> None:
+@pytest.mark.parametrize("broken", [b"{", b"[]", b'{"temperature": -1}', b'{"a": "\xff"}'])
+def test_a_broken_file_is_found_before_the_weights_load(tmp_path: Path, broken: bytes) -> None:
     from joymigrate.run.serve.engine.check import sampling
 
-    (tmp_path / "generation_config.json").write_text(broken)
+    (tmp_path / "generation_config.json").write_bytes(broken)
     found = sampling(tmp_path, "auto", "")
     assert found.status == "fail"
     assert "generation_config.json" in found.found
