@@ -63,9 +63,7 @@ def differences(ours: Sequence[Call], theirs: Sequence[Call]) -> list[OtherCall]
         inner: Sequence[Run] = [(tag, 0, a_end - a, 0, b_end - b)]
         if tag == "replace":
             inner = align(ours[a:a_end], theirs[b:b_end], operator_of)
-        by_both += [
-            (tag, a + one, a + two, b + three, b + four) for tag, one, two, three, four in inner
-        ]
+        by_both += [(how, a + i, a + j, b + k, b + m) for how, i, j, k, m in inner]
     return min((differences_of(ours, theirs, runs) for runs in (by_operator, by_both)), key=len)
 
 

@@ -62,7 +62,7 @@ def judge_rewrite(
 def judge_host(at: StepContext, tree: Path, folder: str, before: Before) -> Iterator[PatchRefusal]:
     """The program on this machine's processor computes, bit for bit, what it did before."""
     bundle = at.path(f"{folder}/host.jmb")
-    done = baseline.record_again(at, tree, bundle, f"{folder}/host.txt")
+    done = baseline.record_again(at, bundle, f"{folder}/host.txt", tree)
     if not baseline.program_ended_well(done):
         said = HOST.format(code=done.code, said=end_of(done))
         yield PatchRefusal("other-values", "", said)

@@ -128,13 +128,15 @@ def record_original(
     return at.joymigrate(log, *ask, ok=range(256), cwd=elsewhere(at, folder))
 
 
-def record_again(at: StepContext, bundle: Path, log: str) -> CompletedCommand:
-    """Record the original as the baseline was, to hold one against the other: one run is enough for
-    that."""
+def record_again(
+    at: StepContext, bundle: Path, log: str, cwd: Path | None = None
+) -> CompletedCommand:
+    """Record a program as the baseline was, to hold one against the other: one run is enough for
+    that. Without `cwd` it is the original, where that runs."""
     shutil.rmtree(bundle, ignore_errors=True)
     request = replace(at.request, once=True)
     ask = words(request, str(bundle), entry_of(request), stood_in(at))
-    return at.joymigrate(log, *ask, ok=range(256), cwd=place_of_original(at))
+    return at.joymigrate(log, *ask, ok=range(256), cwd=cwd or place_of_original(at))
 
 
 def place_of_original(at: StepContext) -> Path | None:
