@@ -131,11 +131,23 @@ def project_of(job: ScanContext, path: str) -> Project:
 def find_given(job: ScanContext, path: str, base: str, name: str, steps: int = 4) -> str | None:
     """The module that a name of the module `base` stands for as a file imports it from there:
     `torch` where a file of the project has `import torch`. None for what those define themselves,
-    and for functions and classes, which they may bind otherwise in an `except`."""
+    and for functions and classes, which they may bind otherwise in an `except`.
+
+    A module that is not beside the file lies beside a program that loads both: what all files of
+    that name give.
+    """
+    if name.startswith("_") or steps == 0 or base.rpartition(".")[2] not in job.tree.words:
+        return None  # the name of no file here
     place = job.tree.locate(path, base)
-    if place is None or place[1] or name.startswith("_") or steps == 0:
-        return None
-    home, text = place[0], job.texts.get(place[0], "")
+    ending = f"/{base.replace('.', '/')}.py"
+    homes = [each for each in job.texts if each.endswith(ending)] if place is None else [place[0]]
+    told = {imported_there(job, home, name, steps) for home in homes}
+    return told.pop() if len(told) == 1 and not (place and place[1]) else None
+
+
+def imported_there(job: ScanContext, home: str, name: str, steps: int) -> str | None:
+    """The module that a name of one file stands for by that file's imports."""
+    text = job.texts.get(home, "")
     if "__all__" in text and f'"{name}"' not in text and f"'{name}'" not in text:
         return None
     for module, each, alias in reversed([*find_imports(text)]):

@@ -145,6 +145,9 @@ def test_torch_of_a_star_import_of_the_project_is_torch(style: Style, tmp_path: 
         "Tensor = torch.cuda.FloatTensor if CUDA else torch.FloatTensor\n",
         "deep.py": "from net import *\n\ncards = torch.cuda.device_count()\n",
         "named.py": "from net.base import torch\n\ncards = torch.cuda.device_count()\n",
+        "one/settings.py": "import torch\n",
+        "two/settings.py": "import torch\n",
+        "shared.py": "from settings import *\n\ncards = torch.cuda.device_count()\n",
         "other.py": "from net.own import *\n\ntorch.cuda = 3\nkept = torch.cuda.device_count\n",
     }
     root = write(tmp_path, files)
@@ -152,6 +155,7 @@ def test_torch_of_a_star_import_of_the_project_is_torch(style: Style, tmp_path: 
     assert "torch.cuda" not in (root / "utils.py").read_text()
     assert "torch.cuda" not in (root / "deep.py").read_text()
     assert "torch.cuda" not in (root / "named.py").read_text()
+    assert "torch.cuda" not in (root / "shared.py").read_text()
     assert (root / "other.py").read_text() == files["other.py"]
 
 
