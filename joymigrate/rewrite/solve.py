@@ -361,7 +361,7 @@ class Solver:
     def behind(self, path: str, guard: Guard) -> list[int]:
         """Findings in what runs behind a condition, but for values that are translated there."""
         found = self.over(path, guard.first, guard.last)
-        return [number for number in found if self.findings[number].group]
+        return [n for n in found if self.findings[n].group and not is_translated(self.findings[n])]
 
     def fate(self, path: str, place: StayingPlace) -> Tier:
         """Whether a place moves, waits for a look or stays; a test's own wait holds nothing."""
@@ -433,6 +433,13 @@ class Solver:
             if each[0] == "value":
                 found |= set(self.over(each[1], each[2], each[3]))
         return found
+
+
+def is_translated(finding: Finding) -> bool:
+    """Whether a value stays as it is and is translated where torch is given it: right behind any
+    condition, as the value is the origin's word on every machine."""
+    inserted = all(edit.start == edit.end for edit in finding.edits)
+    return finding.rule == "JM121" and bool(finding.edits) and inserted
 
 
 def hold(
