@@ -102,7 +102,8 @@ class Judge:
     def factor(self, key: Key = RECORD) -> float:
         """How many times its null a clean error may be: by how far the baseline's own runs are
         apart from one another, in all that is seen of them, and by how coarsely the target rounds.
-        Never less than the tail of the records of steps, or of the series of the run."""
+        Never less than the tail of the records of steps, or of the series of the run; not in 16
+        bits, where it would let gradients pass that are twice the baseline's."""
         of_steps = key[0] == RECORD[0]
         if of_steps not in self.known:
             spreads, limits = list(self.spreads()), self.limits
@@ -115,7 +116,8 @@ class Judge:
             quantile = t_quantile(1 - alpha / max(self.tests, 1), freedom)
             room = math.sqrt(variance * (1 + 1 / max(len(self.nulls), 1)))
             mine = [value for kind, value in spreads if (kind == RECORD[0]) is of_steps]
-            most = max(room * quantile, tail_quantile(mine, alpha))
+            tail = tail_quantile(mine, alpha) if self.grain <= RESOLUTION else 0.0
+            most = max(room * quantile, tail)
             self.known[of_steps] = math.exp(min(most, 100.0)) * self.coarser
         return self.known[of_steps]
 
