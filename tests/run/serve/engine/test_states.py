@@ -23,7 +23,7 @@ from joymigrate.run.serve.engine.models import layer_plan
 from joymigrate.run.serve.engine.models.spec import read_config
 from joymigrate.run.serve.engine.models.states import recall
 from joymigrate.run.serve.engine.preflight import StartRequest
-from joymigrate.run.serve.engine.scheduler import Chunk
+from joymigrate.run.serve.engine.scheduler import Chunk, SequenceScheduler
 from joymigrate.run.serve.engine.sequence import Sequence
 from joymigrate.run.serve.engine.tiny_models import document, tiny
 from joymigrate.run.serve.engine.types import Resume, Sampling
@@ -52,18 +52,20 @@ def ask(engine: Any, ids: list[int], name: str, **more: Any) -> None:
 
 
 @pytest.mark.dear
-def test_texts_in_pieces_together_and_preempted(model: Any) -> None:
+def test_texts_in_pieces_together_and_preempted(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, _, asked = model
     engine = load_engine(folder, TIGHT).engine
     preempted = []
     scheduler = engine.scheduler
-    real = scheduler.preempt
+    real = SequenceScheduler.preempt
 
-    def preempt(sequence: Sequence) -> None:
+    def preempt(self: SequenceScheduler, sequence: Sequence) -> None:
         preempted.append(sequence)
-        real(sequence)
+        real(self, sequence)
 
-    scheduler.preempt = preempt
+    monkeypatch.setattr(SequenceScheduler, "preempt", preempt)
     for attempt in range(2):
         for i, (ids, _) in enumerate(asked):
             ask(engine, ids, f"{attempt}-{i}")
