@@ -5,7 +5,6 @@ Runs in worker processes: everything in and out is small and picklable.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Set
@@ -28,10 +27,11 @@ from joymigrate.rewrite import (
 )
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
+from joymigrate.rewrite.exports import Exports
 from joymigrate.rewrite.helper import MARK
 from joymigrate.rewrite.module import Module, Pending, Project, StayingPlace
 from joymigrate.rewrite.portable.judge import judge_all
-from joymigrate.rewrite.prefilter import find_imports, prefilter
+from joymigrate.rewrite.prefilter import prefilter
 from joymigrate.rewrite.readers import notebook
 from joymigrate.rewrite.source import SourceText, Unreadable, decode
 
@@ -61,6 +61,10 @@ class ScanContext:
     packed: Mapping[str, str] = field(default_factory=dict)  # files that go without the project
     exact: Set[str] = frozenset()  # files whose text stands as it does in the file
     opened: dict[str, Module] = field(default_factory=dict)  # the last ones that were asked about
+    exports: Exports = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.exports = Exports(self.tree, self.texts)
 
     def content(self, file: File) -> bytes:
         """The bytes of a file, which is read once where its text holds them. Raises OSError."""
@@ -124,44 +128,10 @@ def project_of(job: ScanContext, path: str) -> Project:
         imports=lambda other: IMPORTED.findall(job.texts.get(other, "")),
         reserved=reserve(job, path),
         owns=job.tree.tops.__contains__,
-        given=lambda base, name: find_given(job, path, base, name),
+        given=lambda base, name: job.exports.module(path, base, name),
+        star_homes=lambda stars, name: job.exports.star_homes(path, stars, name),
+        given_by=job.exports.module_of,
     )
-
-
-def find_given(job: ScanContext, path: str, base: str, name: str, steps: int = 4) -> str | None:
-    """The module that a name of the module `base` stands for as a file imports it from there:
-    `torch` where a file of the project has `import torch`. None for what those define themselves,
-    and for functions and classes, which they may bind otherwise in an `except`.
-
-    A module that is not beside the file lies beside a program that loads both: what all files of
-    that name give.
-    """
-    if name.startswith("_") or steps == 0 or base.rpartition(".")[2] not in job.tree.words:
-        return None  # the name of no file here
-    place = job.tree.locate(path, base)
-    ending = f"/{base.replace('.', '/')}.py"
-    homes = [each for each in job.texts if each.endswith(ending)] if place is None else [place[0]]
-    told = {imported_there(job, home, name, steps) for home in homes}
-    return told.pop() if len(told) == 1 and not (place and place[1]) else None
-
-
-def imported_there(job: ScanContext, home: str, name: str, steps: int) -> str | None:
-    """The module that a name of one file stands for by that file's imports."""
-    text = job.texts.get(home, "")
-    if "__all__" in text and f'"{name}"' not in text and f"'{name}'" not in text:
-        return None
-    for module, each, alias in reversed([*find_imports(text)]):
-        told = None
-        if each == "*":
-            dots = len(module) - len(module.lstrip("."))
-            above = job.tree.base_of(home, ast.ImportFrom(module[dots:] or None, [], dots))
-            told = find_given(job, home, above or "", name, steps - 1)
-        elif name == (alias or each.partition(".")[0]):
-            told = None if module else each if alias else name
-            return None if told is None or job.tree.locate(home, told) else told
-        if told is not None:
-            return told
-    return None
 
 
 def twin(job: ScanContext, path: str) -> str | None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from joymigrate.rewrite.exports import Exports
 from joymigrate.rewrite.import_trees import Trees
 from joymigrate.rewrite.module_index import GUARD
 
@@ -33,6 +34,7 @@ class Definitions:
     ) -> None:
         """`served` finds the target's names: code that has them serves it by itself."""
         self.trees, self.device_lines, self.served = trees, device_lines, served
+        self.exports = Exports(trees.tree, trees.texts)
         self._units: dict[str, dict[str, list[ast.stmt]]] = {}
         self._imports: dict[str, tuple[dict[str, str], list[str]]] = {}
         self._edges: dict[Unit, set[Unit]] = {}
@@ -178,9 +180,8 @@ class Definitions:
                 if head in names:
                     used.add(f"{names[head]}.{rest}".strip("."))
                     found |= self.locate(path, f"{names[head]}.{rest}".strip("."))
-                elif head not in own and stars:
-                    for star in stars:
-                        found |= self.locate(path, f"{star}.{head}")
+                elif head not in own:
+                    found |= self.given(path, stars, head)
             if name in ("", "__main__"):
                 used |= set(names.values())  # what the imports of the file run
                 found |= {(each[0], "") for dotted in (*names.values(), *stars)
@@ -196,22 +197,31 @@ class Definitions:
             return set()
         other, rest = place
         found: set[Unit] = {(other, "")}
-        name, _, further = rest.partition(".")
-        if not name:
+        if not rest:
             above, _, last = dotted.rpartition(".")  # a package may call a function as a module
             package = self.trees.tree.locate(path, above) if above else None
             given = self.imports(package[0])[0].get(last) if package and not package[1] else None
             if package is not None and given not in (None, dotted):
                 found |= self.locate(package[0], str(given), step + 1)
             return found
-        if name in self.units(other):
-            return found | {(other, name)}
-        names, stars = self.imports(other)
+        return found | self.locate_in(other, rest, step)
+
+    def locate_in(self, path: str, rest: str, step: int) -> set[Unit]:
+        """The definition of a name below a file's module, by what that one imports as well."""
+        name, _, further = rest.partition(".")
+        if name in self.units(path):
+            return {(path, name)}
+        names, stars = self.imports(path)
         if name in names:
-            return found | self.locate(other, f"{names[name]}.{further}".strip("."), step + 1)
-        for star in stars:
-            found |= self.locate(other, f"{star}.{rest}", step + 1)
-        return found
+            return self.locate(path, f"{names[name]}.{further}".strip("."), step + 1)
+        return self.given(path, stars, rest, step + 1)
+
+    def given(self, path: str, stars: Sequence[str], rest: str, step: int = 0) -> set[Unit]:
+        """The definition of what a file has by `import *`, and what that import runs."""
+        known = bool(stars) and step <= STEPS
+        homes = self.exports.star_homes(path, stars, rest.partition(".")[0]) if known else ()
+        found = {(home, "") for home in homes}
+        return found.union(*(self.locate_in(home, rest, step) for home in homes))
 
 
 def is_looked_up(node: ast.AST, named: Mapping[str, str]) -> bool:

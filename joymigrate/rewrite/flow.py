@@ -10,7 +10,6 @@ asked: may this literal be a device? What it can't follow, it does not claim.
 from __future__ import annotations
 
 import ast
-import builtins
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -43,19 +42,16 @@ class Flow(FlowGraph):
         names: ModuleScopes,
         sinks: Sinks,
         locate: Locate,
-        defines: Callable[[str, str], bool] = lambda path, name: False,
         same_as: Callable[[str, str], str] = lambda path, name: "",
     ) -> None:
         super().__init__(sinks)
         self.names = names
         self.locate = locate
         self._qualified: dict[ast.AST, str] = {}
-        self.defines = defines
         self.same_as = same_as
         self.by_kind = knows_accelerators(names)
         self.literals: dict[ast.expr, set[str]] = defaultdict(set)
         self.device_like: set[str] = set()  # variables assigned from a device expression
-        self._stars: list[tuple[str, str]] | None = None  # files of the project, `import *` of them
         self.loaded: set[str] = set()  # tables that are read from files
         self.options: set[str] = set()  # names of options that the module defines
         self.methods: dict[str, list[str]] = defaultdict(list)  # name → methods of classes here
@@ -663,15 +659,8 @@ class Flow(FlowGraph):
 
     def _starred(self, name: str, mark: str) -> str | None:
         """The key of a name that only `from … import *` of the project can give; else None."""
-        if self._stars is None:
-            bases = (self.names.absolute(node) for node in self.names.star_imports)
-            self._stars = [found for base in bases if (found := self.locate(base)) is not None]
-        if not self._stars or name.startswith("_") or hasattr(builtins, name):
-            return None
-        homes = [path for path, _ in self._stars]
-        if len(homes) > 1:  # the last one that binds the name
-            homes = [path for path in homes if self.defines(path, name)]
-        return f"{homes[-1]}::{mark}{name}" if homes else None
+        homes = self.names.starred(name)
+        return f"{homes[0]}::{mark}{name}" if len(homes) == 1 else None
 
     def _foreign(self, dotted: str) -> str | None:
         found = self.locate(dotted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +55,9 @@ class Project:
     owns: Callable[[str], bool] = lambda root: False  # whether a top package lies in the project
     # What a name of a module of the project stands for, where that one imports it from outside.
     given: Callable[[str, str], str | None] = lambda base, name: None
+    # Which files give a name by `import *` of some modules, and the same of a name in some files.
+    star_homes: Callable[[Sequence[str], str], Sequence[str]] = lambda stars, name: ()
+    given_by: Callable[[Sequence[str], str], str | None] = lambda homes, name: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,9 @@ class Module:
         project = project or Project()
         tree = parse(source)
         try:
-            names = ModuleScopes(tree, project.package, project.given)
+            names = ModuleScopes(
+                tree, project.package, project.given, project.star_homes, project.given_by
+            )
         except RecursionError:
             raise Unreadable("nested too deeply to analyse") from None
         return cls(source, tree, names, context, Vocabulary.of(context), project)
@@ -133,13 +138,7 @@ class Module:
     def flow(self) -> Flow:
         """The value flow, built when first asked for."""
         if self._flow is None:
-            self._flow = Flow(
-                self.names,
-                self.sinks,
-                self.project.locate,
-                self.project.defines,
-                self.project.same_as,
-            )
+            self._flow = Flow(self.names, self.sinks, self.project.locate, self.project.same_as)
         return self._flow
 
     @property

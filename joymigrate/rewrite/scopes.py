@@ -1,14 +1,15 @@
 """Names of one module: who binds them, in which scope, and what dotted name they stand for.
 
-Python's own scope rules on the standard `ast`, in one walk. It does not follow star imports, and
-a name that is bound to several different things stands for none of them.
+Python's own scope rules on the standard `ast`, in one walk. What another file gives it is told; a
+name that is bound to several different things stands for none of them.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from joymigrate.rewrite.scope_fields import FIELDS, LEAVES
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+BUILTINS = frozenset(dir(builtins))
 UNKNOWN = "?"  # no name that was looked for yet
 SCOPES = (ast.Module, *FUNCTIONS, ast.Lambda, ast.ClassDef, *COMPREHENSIONS)
 
@@ -63,12 +65,15 @@ class ModuleScopes:
         tree: ast.Module,
         package: tuple[str, ...] = (),
         given: Callable[[str, str], str | None] = lambda base, name: None,
+        star_homes: Callable[[Sequence[str], str], Sequence[str]] = lambda stars, name: (),
+        given_by: Callable[[Sequence[str], str], str | None] = lambda homes, name: None,
     ) -> None:
         """Walk `tree` once. `package` is the dotted path of the module's package; `given` tells
-        what a name of another file of the project stands for, where that file imports it."""
+        what a name of another file of the project stands for, where that file imports it, and so
+        does `given_by` of the files that `star_homes` knows to give a name by `import *`."""
         self.tree = tree
         self.package = package
-        self.given = given
+        self.given, self.star_homes, self.given_by = given, star_homes, given_by
         self.nodes: dict[type, list[Any]] = defaultdict(list)
         self.scopes: dict[ast.AST, NameScope] = {}
         self.star_imports: list[ast.ImportFrom] = []
@@ -79,6 +84,7 @@ class ModuleScopes:
         self._dotted: dict[ast.AST, str | None] = {}
         self._chains: list[tuple[ast.expr, str]] | None = None
         self._given: dict[str, str | None] = {}  # by other files of the project
+        self._homes: dict[str, Sequence[str]] = {}  # what is bound here by `import *` alone
         self.root = self._enter(tree, None)
         for statement in tree.body:
             self._visit(statement, tree, self.root)
@@ -388,10 +394,18 @@ class ModuleScopes:
         return targets.pop() if len(targets) == 1 else None
 
     def _given_by_star(self, name: str) -> str | None:
-        """What a name that the file does not bind stands for by `from … import *` of the project:
-        the last one that gives it."""
-        bases = (self.absolute(node) for node in reversed(self.star_imports))
-        return next(filter(None, (self._imported(f"{base}.{name}") for base in bases)), None)
+        """What a name that the file does not bind stands for by `import *` of the project."""
+        homes = self.starred(name)
+        return self.given_by(homes, name) if homes else None
+
+    def starred(self, name: str) -> Sequence[str]:
+        """The files of the project that give a name which the file does not bind by `import *`."""
+        if not self.star_imports or name in BUILTINS:
+            return ()
+        if name not in self._homes:
+            stars = [self.absolute(node) for node in self.star_imports]
+            self._homes[name] = self.star_homes(stars, name)
+        return self._homes[name]
 
     def _imported(self, dotted: str) -> str | None:
         """What a name of one of the project's files stands for, where that file imports it."""

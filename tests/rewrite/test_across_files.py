@@ -159,6 +159,42 @@ def test_torch_of_a_star_import_of_the_project_is_torch(style: Style, tmp_path: 
     assert (root / "other.py").read_text() == files["other.py"]
 
 
+PLACE = 'import torch\nWHERE = "cuda"\nx = torch.zeros(1, device=WHERE)\n'
+# What a program says before it compares WHERE, and its files: it moves with the value of place.py.
+STARS = {
+    "by its name": ("from place import *\n", {}),
+    "through another file": ("from mid import *\n", {"mid.py": "from place import *\n"}),
+    "by the last that has it": (
+        "from place import *\nfrom late import *\n",
+        {"late.py": "A = 1\n"},
+    ),
+    "by the last that lists it": (
+        "from place import *\nfrom late import *\n",
+        {"late.py": "__all__ = ['made']\nmade, WHERE = 1, 'here'\n"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STARS)
+def test_a_value_of_a_star_import_is_that_of_the_last_file_that_gives_it(
+    name: str, tmp_path: Path
+) -> None:
+    imports, others = STARS[name]
+    use = f'import torch\n{imports}if WHERE == "cuda":\n    print(torch.cuda.device_count())\n'
+    root = write(tmp_path, {"place.py": PLACE, "use.py": use, **others})
+    move(root)
+    assert '"cuda"' not in (root / "place.py").read_text() + (root / "use.py").read_text()
+
+
+def test_a_file_that_gives_a_name_last_hides_the_others(tmp_path: Path) -> None:
+    use = 'from place import *\nfrom late import *\nif WHERE == "cuda":\n    print(1)\n'
+    files = {"place.py": PLACE, "late.py": "WHERE, A = open('w').read(), 1\n", "use.py": use}
+    root = write(tmp_path, files)
+    move(root)
+    assert '"npu"' in (root / "place.py").read_text()
+    assert (root / "use.py").read_text() == use
+
+
 def test_what_all_leaves_out_of_a_star_import_is_not_torch(tmp_path: Path) -> None:
     files = {
         "base.py": "import torch\n\n__all__ = ['made']\nmade = 1\n",

@@ -130,6 +130,7 @@ class FileValues:
     imports: dict[str, str] = field(default_factory=dict)
     import_lines: dict[str, int] = field(default_factory=dict)
     stars: list[str] = field(default_factory=list)
+    bound: set[str] = field(default_factory=set)  # names of the module, but for imports
     settings: dict[str, list[Edge]] = field(default_factory=lambda: defaultdict(list))
     outside: dict[Cell, str] = field(default_factory=dict)  # imported functions that place a value
     guards: dict[Cell, list[Guard]] = field(default_factory=lambda: defaultdict(list))

@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from joymigrate.model import Finding
+from joymigrate.rewrite.exports import Exports
 from joymigrate.rewrite.module_index import ModuleIndex
 from joymigrate.rewrite.source import SourceText, module_name
 from joymigrate.rewrite.values.cells import (
@@ -70,9 +71,11 @@ class ValueGraph:
     _below_of: dict[str, set[str]] = field(default_factory=dict)
     _owners: dict[str, Cell | None] = field(default_factory=dict)
     _index: WordIndex = field(init=False)
+    _exports: Exports = field(init=False)
 
     def __post_init__(self) -> None:
         self._index = WordIndex(self.texts)
+        self._exports = Exports(self.tree, self.texts)
         found: dict[str, list[Edge]] = defaultdict(list)
         for path in filter(is_settings, self.texts):
             values = self.file(path)
@@ -170,11 +173,9 @@ class ValueGraph:
         if dotted is not None:
             line = home.import_lines.get(name, 1)
             yield from (replace(e, line=line, path=path) for e in self._imported(path, dotted))
-        elif cell not in home.edges:
-            for base in home.stars:
-                place = self.tree.locate(path, base)
-                if place is not None and not place[1] and place[0] != path:
-                    yield Edge(("name", place[0], 0, name), 1, "imported", COMES)
+        elif name not in home.bound:
+            for other in self._exports.star_homes(path, home.stars, name):
+                yield Edge(("name", other, 0, name), 1, "imported", COMES)
 
     def _users_of(self, cell: Cell) -> Iterator[Edge]:
         """Names in other files that stand for one of this module."""
@@ -196,9 +197,8 @@ class ValueGraph:
             for read_ in values.fields.get(name, ()):  # `conf.DEVICE`, where `conf` is the module
                 if ("module", path) in self.called(read_[1]):
                     yield Edge(read_, 1, "read", GOES)
-            own = ("name", other, 0, name) in values.edges and name in values.imports
-            starred = (self.tree.locate(other, base) == (path, "") for base in values.stars)
-            if not own and any(starred):
+            own = name in values.imports or name in values.bound
+            if not own and path in self._exports.star_homes(other, values.stars, name):
                 yield Edge(("name", other, 0, name), 1, "imported", GOES)
 
     def _imported(self, path: str, dotted: str) -> Iterator[Edge]:

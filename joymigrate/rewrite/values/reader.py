@@ -51,7 +51,7 @@ class StatementReader(Expressions):
 
     def module(self, tree: ast.Module) -> None:
         """Read a whole file; an import means one thing in all of it, wherever it stands."""
-        self.bound(tree.body)
+        self.file.bound = self.bound(tree.body)
         self.block(tree.body)
 
     def bound(self, body: list[ast.stmt]) -> set[str]:
@@ -61,6 +61,9 @@ class StatementReader(Expressions):
         for node in imports:
             self.note_import(node)
             names -= {each.asname or each.name for each in node.names}  # type: ignore[attr-defined]
+        stars = (n for n in imports if isinstance(n, ast.ImportFrom) and n.names[0].name == "*")
+        for node in sorted(stars, key=lambda each: each.lineno):
+            self.file.stars.append(self.absolute(node))
         if ":=" in self.source.text:
             names |= {n.target.id for part in body for n in ast.walk(part)
                       if isinstance(n, ast.NamedExpr)}  # fmt: skip
@@ -76,9 +79,7 @@ class StatementReader(Expressions):
         elif isinstance(node, ast.ImportFrom):
             base = self.absolute(node)
             for each in node.names:
-                if each.name == "*":
-                    self.file.stars.append(base)
-                elif base:
+                if base and each.name != "*":
                     self.file.imports[each.asname or each.name] = f"{base}.{each.name}"
                     self.file.import_lines[each.asname or each.name] = node.lineno
 
