@@ -118,6 +118,6 @@ class Exports:
                 if not plain or not all(isinstance(each, str) for each in texts):
                     listed = None
                     break
-                listed = (listed or set()) | texts
+                listed = (listed or set()) | {str(each) for each in texts}
             self._names[path] = (find_names(body, set(), []), listed)
         return self._names[path]
