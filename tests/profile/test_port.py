@@ -510,7 +510,7 @@ def test_definitions_that_an_environment_variable_chooses(tmp_path: Path) -> Non
     assert project(tmp_path, source, other=f"{head}{asked}{fast}else:\n{own}").verdict == "works"
     asked = asked.replace("'0'", "'1'")
     found = project(tmp_path, source, other=f"{head}{asked}{fast}else:\n{own}")
-    assert found.verdict == "not judged"
+    assert found.verdict == "needs changes"
     unknown = project(tmp_path, source, other=f"{head}if NEW:\n{fast}else:\n{own}")
     assert unknown.verdict == "works"
     assert "not (NEW)" in said(unknown, "note")

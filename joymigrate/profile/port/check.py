@@ -283,7 +283,6 @@ def find_unjudged(
     kernel: SourceKernel, known: dict[str, Any], resolve: Resolve
 ) -> Iterator[tuple[ast.AST, Note]]:
     """What is not on the list of documented parts."""
-    listed = {*known.get("documented", ()), *known.get("taken", ())}
     descriptors = find_makers(kernel, "make_tensor_descriptor")
     for node in (part for statement in kernel.node.body for part in ast.walk(statement)):
         if isinstance(node, (ast.With, ast.AsyncWith, ast.Try, ast.Lambda)):
@@ -293,15 +292,9 @@ def find_unjudged(
             continue
         name = language_name(node.func, kernel)
         if name:
-            base = name.removeprefix("math.")
-            if base not in listed and not part_of(f"triton.language.{name}", known):
-                said = f"tl.{name} is not in the chip's documents"
-                yield (
-                    node,
-                    Note(
-                        "unknown", node.lineno, said, replace_call(f"triton.language.{name}", known)
-                    ),
-                )
+            note = judge_part(f"triton.language.{name}", f"tl.{name}", node.lineno, known)
+            if note is not None and part_of(f"triton.language.{name}", known) is None:
+                yield node, note  # of a vendor's part `body` speaks
             continue
         said = dotted_name(node.func)
         first, _, rest = said.partition(".")
@@ -322,23 +315,33 @@ def outside(
     node: ast.Call, said: str, whole: str, known: dict[str, Any]
 ) -> Iterator[tuple[ast.AST, Note]]:
     """A call of what the file imports or nobody knows; `whole` is "" for the project's own."""
-    listed = {*known.get("documented", ()), *known.get("taken", ())}
     word = said or ast.unparse(node.func)
+    if not whole.startswith("triton.language."):
+        note = Note("unknown", node.lineno, f"{word} is defined elsewhere, and not looked into")
+        yield node, note
+    elif (judged := judge_part(whole, f"{word} ({whole})", node.lineno, known)) is not None:
+        yield node, judged
+
+
+def judge_part(whole: str, word: str, line: int, known: dict[str, Any]) -> Note | None:
+    """What speaks against a part of the language; None where it is documented."""
+    library = known.get("libdevice", {"modules": (), "empty": "", "names": ()})
+    module, _, name = whole.rpartition(".")
+    if module in (*library["modules"], library["empty"]):
+        if name not in library["names"]:
+            said = f"{word}: the chip's libdevice has no {name}"
+            return Note("unknown", line, said, replace_call(whole, known), library["source"])
+        if module == library["empty"]:
+            said = f"{word} has no body there"
+            return Note("changes", line, said, library["help"], library["source"])
+        return None
+    if (part := part_of(whole, known)) is not None:
+        return Note(part["verdict"], line, whole, part["help"], part.get("source", ""))
     base = re.sub(r"^(standard|core|math)\.", "", whole.removeprefix("triton.language."))
-    base = base.rpartition(".")[2] if base.startswith("extra.") else base
-    if whole.startswith("triton.language."):
-        part = part_of(whole, known)
-        if part is not None:
-            yield (
-                node,
-                Note(part["verdict"], node.lineno, whole, part["help"], part.get("source", "")),
-            )
-        elif base not in listed:
-            said = f"{word} ({whole}) is not in the chip's documents"
-            yield node, Note("unknown", node.lineno, said, replace_call(whole, known))
-        return
-    said = f"{word} is defined elsewhere, and not looked into"
-    yield node, Note("unknown", node.lineno, said)
+    if base in known.get("documented", ()) or base in known.get("taken", ()):
+        return None
+    said = f"{word} is not in the chip's documents"
+    return Note("unknown", line, said, replace_call(whole, known))
 
 
 def replace_call(whole: str, known: dict[str, Any]) -> str:
