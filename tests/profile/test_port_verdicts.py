@@ -139,6 +139,72 @@ def test_what_is_documented_works(text: str) -> None:
     assert verdicts(text) == {"kernel": "works"}
 
 
+WIDE = "    wide = tl.load(X + at[:, None] * BLOCK + at[None, :])\n    value += tl.sum(wide, 0)\n"
+FLAGS = "n, BLOCK: tl.constexpr, A: tl.constexpr, B: tl.constexpr"
+
+
+def flagged(body: str, launch: str, parameters: str = FLAGS) -> str:
+    """A kernel with flags behind its block."""
+    return source(f"{body}\n{STORE}", launch=f"kernel[(4,)](x, y, n, {launch})").replace(
+        "n, BLOCK: tl.constexpr", parameters
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        (flagged("if A:\n" + WIDE, "2048, y is not None, n > 3"), "needs changes"),
+        (flagged("if A:\n    if not B:\n    " + WIDE.replace("\n    v", "\n        v"),
+                 "2048, y is not None, n > 3"), "needs changes"),
+        (flagged("if A:\n" + WIDE, "2048, False, n > 3"), "works"),
+        (flagged("if A:\n" + WIDE, "2048", FLAGS.replace("A: tl.constexpr, B: tl.constexpr",
+                 "A: tl.constexpr = False, B: tl.constexpr = False")), "works"),
+        (flagged("if A:\n" + WIDE, "2048, **more", FLAGS.replace("A: tl.constexpr, B: tl.constexpr",
+                 "A: tl.constexpr = False, B: tl.constexpr = False")), "needs changes"),
+        (flagged("if A:\n    tl.static_assert(not B)", "64, y is not None, n > 3"), "works"),
+        (flagged("if A:\n    more = value\nif B:\n    value += more",
+                 "64, y is not None, n > 3"), "works"),
+        (flagged("if A:\n    value += tl.sum(at, 7)", "64, y is not None, n > 3"), "not judged"),
+        (flagged("if A == 'exp':\n    value = tl.exp(value)\nelif A == 'wide':\n" + WIDE,
+                 "2048, kind, n > 3"), "needs changes"),
+        (flagged("if value.dtype == tl.float16:\n" + WIDE, "2048, False, False"),
+         "needs changes"),
+        (flagged("if value.dtype == tl.int8:\n    value += 1", "64, False, False"),
+         "not judged"),
+        (flagged("value += " + " + ".join(f"(1 if F{i} else 2)" for i in range(7)),
+                 ", ".join(["64", *(f"n > {i}" for i in range(7))]),
+                 "n, BLOCK: tl.constexpr, " + ", ".join(f"F{i}: tl.constexpr" for i in range(7))),
+         "not judged"),
+    ],
+)  # fmt: skip
+def test_every_branch_that_no_launch_decides_is_compiled(text: str, verdict: str) -> None:
+    assert verdicts(text)["kernel"] == verdict
+
+
+LIBRARY = HEAD + "from triton.language.extra{} import libdevice\n"
+
+
+@pytest.mark.parametrize(
+    ("package", "call", "verdict", "said"),
+    [
+        (".cann", "tanh(value)", "works", ""),
+        (".ascend", "pow(value, value)", "works", ""),
+        (".cann", "rint(value)", "not judged", "the chip's libdevice has no rint"),
+        ("", "tanh(value)", "needs changes", "has no body there"),
+        ("", "exp(value)", "needs changes", "has no body there"),
+        ("", "rint(value)", "not judged", "the chip's libdevice has no rint"),
+        (".cuda", "tanh(value)", "does not work", "triton.language.extra.cuda.libdevice.tanh"),
+    ],
+)
+def test_functions_of_libdevice_are_those_that_the_chips_library_has(
+    package: str, call: str, verdict: str, said: str
+) -> None:
+    text = source(f"value = libdevice.{call}\n{STORE}", head=LIBRARY.format(package))
+    (found,) = port.check_source(text.encode(), "own.py", port.load(chips.target("ascend")))
+    assert found.verdict == verdict
+    assert any(said in note.message for note in found.notes)
+
+
 def test_a_size_of_run_time_is_a_condition() -> None:
     text = source(launch="kernel[(4,)](x, y, n, BLOCK=triton.next_power_of_2(n))")
     (found,) = port.check_source(text.encode(), "own.py", port.load(chips.target("ascend")))

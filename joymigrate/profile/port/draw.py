@@ -55,7 +55,8 @@ def roles(kernel: SourceKernel, tree: ast.Module) -> list[Role]:
     uses = flow.uses(flow.functions.get(kernel.name, kernel.node))
     said: dict[str, int] = {}
     for launch in kernel.launches:
-        said = {**launch.numbers, **said}
+        numbers = {n: v for n, v in launch.numbers.items() if not isinstance(v, bool)}
+        said = {**numbers, **said}
     arguments = kernel.node.args
     defaults = dict(zip([a.arg for a in reversed(arguments.args)],
                         reversed(arguments.defaults), strict=False))  # fmt: skip
@@ -157,7 +158,7 @@ def draw(found: list[Role], seed: int) -> dict[str, Mapping[str, Any]]:
         elif role.kind == "stride":
             value = stride(role, small)
         elif role.kind == "dtype":
-            value = {"dtype": "float32"}
+            value = {"dtype": role.dtype}
         elif role.kind == "number":
             value = role.value if role.value is not None else number(role, random_, small)
         made[role.name] = {"value": value}

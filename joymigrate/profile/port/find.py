@@ -239,12 +239,16 @@ def count_loops(
     return found
 
 
-def bound_of(node: ast.expr, scope: FileScope, held: dict[str, int]) -> int | None:
-    """The greatest value of an expression inside of loops."""
+def bound_of(
+    node: ast.expr, scope: FileScope, held: dict[str, int], inside: ast.FunctionDef | None = None
+) -> int | None:
+    """The greatest value of an expression inside of loops; True and False as they are."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        return node.value
     before = scope.constants
     scope.constants = before | {name: ast.Constant(value) for name, value in held.items()}
     try:
-        return greatest(node, scope, None)
+        return greatest(node, scope, inside)
     finally:
         scope.constants = before
 
@@ -287,7 +291,9 @@ def read_launch(node: ast.Call, kernel: SourceKernel, scope: FileScope) -> Launc
     inside = scope.function_of(node)
     values = list(given_at(node, kernel))
     numbers = {
-        name: most for name, value in values if (most := greatest(value, scope, inside)) is not None
+        name: most
+        for name, value in values
+        if (most := bound_of(value, scope, {}, inside)) is not None
     }
     grid = node.func.slice if isinstance(node.func, ast.Subscript) else dict(values).get("grid")
     words = [inside.name] if inside is not None else []
@@ -298,6 +304,10 @@ def read_launch(node: ast.Call, kernel: SourceKernel, scope: FileScope) -> Launc
         ]
     programs = programs_of(grid, scope, inside)
     names = tuple(name for name, _ in values)
+    if any(isinstance(one, ast.Starred) for one in node.args) or None in [
+        k.arg for k in node.keywords
+    ]:
+        names += tuple(a.arg for a in kernel.node.args.args if a.arg not in names)
     return Launch(node.lineno, numbers, names, programs, "\n".join(words))
 
 

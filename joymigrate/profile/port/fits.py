@@ -20,7 +20,7 @@ from joymigrate.errors import JoyError
 from joymigrate.profile.port.draw import roles
 from joymigrate.profile.port.extract import extract
 from joymigrate.profile.port.find import Launch, SourceKernel
-from joymigrate.profile.port.launches import configure_launches, defaults_of
+from joymigrate.profile.port.launches import configure_launches, numbers_of
 from joymigrate.profile.port.notes import Note
 from joymigrate.profile.port.prove import answers
 
@@ -61,7 +61,8 @@ def notes_of(
             for launch, job in cases(one, ast.parse(text)):
                 memories = known["limits"]["memories"]
                 limits = {name: row["value"] for name, row in memories.items()}
-                about = {"file": str(file), "kernel": one.kernel.name, "limits": limits}
+                about = {"file": str(file), "kernel": one.kernel.name, "limits": limits,
+                         "libraries": known.get("libdevice", {}).get("modules", ())}  # fmt: skip
                 jobs.append((index, launch, {**about, **job}))
         listed = Path(folder) / "jobs.json"
         listed.write_text(json.dumps([job for _, _, job in jobs]), encoding="utf-8")
@@ -82,7 +83,7 @@ def cases(one: KernelCandidate, tree: ast.Module) -> Iterator[tuple[Launch | Non
     open_ = [role.name for role in found if role.constexpr and role.kind in ("size", "number")]
     launches: list[Launch | None] = [*configure_launches(one.kernel.launches)]
     for launch in (launches or [None])[:MOST]:
-        numbers = defaults_of(one.kernel.node) | (launch.numbers if launch else {})
+        numbers = numbers_of(one.kernel.node, launch)
         yield (
             launch,
             {
@@ -104,6 +105,8 @@ def note_of(
     memories = known["limits"]["memories"]
     if answer["told"] == "failed":
         return Note("unknown", line, f"Triton's front end does not take it{at}: {answer['why']}")
+    if answer["told"] == "left":
+        return Note("unknown", line, f"{answer['why']}{at}")
     if answer["told"] == "fits":
         most = "; ".join(
             f"{memories[name]['name']} {counted[-1] >> 10} of {memories[name]['value'] >> 10} KB"
@@ -112,6 +115,8 @@ def note_of(
         if "up_to" in answer:
             names = ", ".join(job["open"])
             most += f"; up to {names} = {answer['up_to']}, which no launch in the file says"
+        if answer["combinations"] > 1:
+            most += f"; the most of {answer['combinations']} combinations of what no launch says"
         return Note("note", line, f"lives at once, with double buffers: {most or 'nothing'}{at}")
     worst = answer["why"][0]
     row = memories[worst["memory"]]

@@ -37,12 +37,20 @@ def configure_launches(launches: list[Launch]) -> Iterator[Launch]:
             yield replace(launch, line=one.line, numbers={**launch.numbers, **one.numbers})
 
 
-def defaults_of(function: ast.FunctionDef) -> dict[str, int]:
-    """Numbers that parameters have by default."""
+def numbers_of(function: ast.FunctionDef, launch: Launch | None) -> dict[str, int]:
+    """What a launch says of the parameters, by their defaults where it gives none.
+
+    The default of a flag holds in a call that leaves it out; of no call nothing is known.
+    """
     pairs = zip(reversed(function.args.args), reversed(function.args.defaults), strict=False)
-    return {
-        a.arg: d.value for a, d in pairs if isinstance(d, ast.Constant) and type(d.value) is int
-    }
+    given = launch.options if launch is not None else ()
+    called = launch is not None and not launch.tried
+    held = {
+        a.arg: d.value for a, d in pairs
+        if a.arg not in given and isinstance(d, ast.Constant) and isinstance(d.value, int)
+        and (called or not isinstance(d.value, bool))
+    }  # fmt: skip
+    return held | (launch.numbers if launch is not None else {})
 
 
 def grids(launch: Launch, known: dict[str, Any]) -> Iterator[Note]:

@@ -12,24 +12,36 @@ canonical; walking it backwards gives what is alive at each operator, counted in
     double  wide, and a second copy of each tile that a loop loads (of every one without a loop)
 
 Addresses and masks made of ranges are no buffers. Prints a line of JSON per job: `told` is fits
-(double exceeds no memory), over (lean exceeds one), unsure, or failed; `why`; `bytes` by memory;
+(double exceeds no memory), over (lean exceeds one), unsure, left (a branch was not compiled), or
+failed; `why`; `bytes` by memory, of the worst of all `combinations` of what the launch leaves open;
 `up_to`, the largest power of two of the open sizes that fits.
 """
 
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import os
 import re
 import sys
+import types as types_
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any
 
+from joymigrate.profile.port.branches import (
+    REALS,
+    Combination,
+    CompiledLines,
+    asks_types,
+    combine,
+    open_values,
+    too_many,
+)
 from joymigrate.profile.port.draw import Role, draw, role_of
 from joymigrate.profile.port.lower import load_kernel, types, word_error
 from joymigrate.profile.port.retry import OF_TYPE, CaseFault, near, search
@@ -45,6 +57,8 @@ IN_PLACE = ("arith.", "math.", "tt.fp_to_fp")
 PAD = 32  # bytes: the last axis of a buffer fills whole blocks
 SIDES = tuple(1 << power for power in range(4, 17))  # tried for sizes that no launch says
 FIRST = SIDES.index(1024)
+RANKS = ("fits", "unsure", "over")
+ANY_REAL = "real numbers"  # the type of those whose type no launch says
 TRIES = 60  # roles of a kernel's parameters that the front end is asked about
 VECTOR, SUMS, FACTORS = "vector", "sums", "factors"  # memories, as in triton.yaml
 TOO_MANY = re.compile(r"numel \((\d+)\) exceeds triton maximum tensor numel")
@@ -379,47 +393,136 @@ def fault_of(error: Exception, job: Mapping[str, Any], text: str) -> CaseFault:
     return CaseFault(message, around, lines[-1] if lines else 0)
 
 
-def answer_job(job: dict[str, Any], fitting: dict[str, list[Role]]) -> dict[str, Any]:
-    """The verdict on a job; sizes that no launch says are tried from one to the next.
+class Compilation:
+    """The launches of one kernel, each with all the branches that it leaves open."""
 
-    `fitting` holds the roles that were found, by file: one search for all launches of a kernel.
-    """
-    text = Path(job["file"]).read_text(encoding="utf-8")
-    try:
-        kernel, computed = load_kernel(job)
-    except Exception as error:
-        return {"told": "failed", "why": word_error(error)}
-    tries = iter(range(0 if job["file"] in fitting else TRIES))
+    def __init__(self, job: Mapping[str, Any]) -> None:
+        self.text = Path(job["file"]).read_text(encoding="utf-8")
+        self.tree = ast.parse(self.text)
+        self.roles = [role_of(one) for one in job["roles"]]
+        stand_for(job["libraries"])
+        self.kernel, self.computed = load_kernel(job)
+        self.lines = CompiledLines()
+        self.tries, self.fitted = TRIES, False
+        watch(job["file"], self.lines)
 
-    def at(side: int, roles: list[Role]) -> dict[str, Any] | CaseFault:
-        sizes = job["sizes"] | {name: side for name in job["open"] if is_size(name, roles)}
-        case = draw(roles, 0) | {name: {"value": value} for name, value in sizes.items()}
+    def compile_one(
+        self, job: Mapping[str, Any], side: int, values: Combination, roles: list[Role]
+    ) -> dict[str, Any] | CaseFault:
+        """The verdict on one combination with one size for what is open."""
+        sizes = job["sizes"] | {n: side for n in job["open"] if is_size(n, roles)}
+        case = dict(draw(with_type(roles, values.get(ANY_REAL)), 0))
+        case |= {name: {"value": value} for name, value in sizes.items()}
+        case |= {n: {"value": v} for n, v in values.items() if n in case and v is not ...}
+        self.lines.now = set()
         try:
-            return measure({**job, "case": case}, kernel, computed)
+            return measure({**job, "case": case}, self.kernel, self.computed)
         except Exception as error:
-            fault = fault_of(error, job, text)
+            fault = fault_of(error, job, self.text)
             elements = TOO_MANY.search(fault.message)
-            return beyond(int(elements[1]), fault.line) if elements else fault
+            if elements:
+                return beyond(int(elements[1]), fault.line)
+            asserted = type(error).__name__ == "CompileTimeAssertionFailure"
+            self.lines.keep(values, fault.message, fault.line if asserted else 0)
+            return fault
 
-    place = FIRST
-    roles = fitting.get(job["file"]) or [role_of(one) for one in job["roles"]]
-    found, roles = search(
-        roles, lambda one: at(SIDES[place], one), 0, lambda: next(tries, None) is not None, OF_TYPE
-    )
-    fitting[job["file"]] = roles
-    if isinstance(found, CaseFault):
-        return {"told": "failed", "why": found.message}
-    if not job["open"]:
+    def compile_fitting(
+        self, job: Mapping[str, Any], side: int, values: Combination
+    ) -> dict[str, Any] | CaseFault:
+        """The same, with the roles that were found, or that fit better where those do not."""
+
+        def goes_on() -> bool:
+            self.tries -= 1
+            return self.tries > 0
+
+        found, roles = search(
+            self.roles, lambda one: self.compile_one(job, side, values, one), 0, goes_on, OF_TYPE
+        )
+        if not isinstance(found, CaseFault):
+            self.lines.keep(values)
+            self.roles = self.roles if self.fitted else roles
+            self.fitted = True
         return found
-    step = 1 if found["told"] == "fits" else -1
-    while 0 <= place + step < len(SIDES):
-        next_ = at(SIDES[place + step], roles)
-        if isinstance(next_, CaseFault) or (step > 0 and next_["told"] != "fits"):
-            break
-        place, found = place + step, next_
-        if step < 0 and found["told"] == "fits":
-            break
-    return {**found, "up_to": SIDES[place]}
+
+    def judge(self, job: Mapping[str, Any], side: int) -> dict[str, Any] | CaseFault:
+        """The worst of all combinations that the front end takes."""
+        told = [self.compile_fitting(job, side, one) for one in combine(self.open_of(job))]
+        taken = [one for one in told if not isinstance(one, CaseFault)]
+        if not taken:
+            return told[0]
+        worst = max(taken, key=lambda one: (RANKS.index(one["told"]), total(one)))
+        return {**worst, "combinations": len(taken)}
+
+    def open_of(self, job: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+        """What decides branches, and no launch says."""
+        found = open_values(self.roles, job["sizes"])
+        return found | ({ANY_REAL: REALS} if asks_types(self.tree) else {})
+
+    def answer(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        """The verdict on a launch; sizes that it does not say are tried from one to the next."""
+        place = FIRST
+        if many := too_many(self.open_of(job)):
+            return {"told": "left", "why": many}
+        found = self.judge(job, SIDES[place])
+        if isinstance(found, CaseFault):
+            return {"told": "failed", "why": found.message}
+        step = 1 if found["told"] == "fits" else -1
+        while job["open"] and 0 <= place + step < len(SIDES):
+            next_ = self.judge(job, SIDES[place + step])
+            if isinstance(next_, CaseFault) or (step > 0 and next_["told"] != "fits"):
+                break
+            place, found = place + step, next_
+            if step < 0 and found["told"] == "fits":
+                break
+        for side in (SIDES[0], 2, 1):
+            if self.lines.unseen(self.tree, job["open"]):
+                self.judge(job, side)
+        unseen = self.lines.unseen(self.tree, job["open"])
+        left = self.lines.left(self.text)
+        if unseen:
+            left = f"a side of `if {ast.unparse(unseen.test)}` was compiled with no arguments"
+        if left and found["told"] == "fits":
+            return {"told": "left", "why": left}
+        return {**found, "up_to": SIDES[place]} if job["open"] else found
+
+
+def with_type(roles: list[Role], real: str | None) -> list[Role]:
+    """Roles in which pointers to real numbers, and types, are of one type."""
+    kinds = ("pointer", "dtype")
+    return [
+        replace(one, dtype=real) if real and one.kind in kinds and one.dtype == REALS[0] else one
+        for one in roles
+    ]
+
+
+def total(found: Mapping[str, Any]) -> int:
+    """The bytes of all memories, as a measure of what is worst."""
+    return sum(counted[-1] for counted in found["bytes"].values())
+
+
+def stand_for(libraries: Iterable[str]) -> None:
+    """Let a chip's own mathematical functions be those that this Triton has: only types count."""
+    extra = importlib.import_module("triton.language.extra")
+    for name in libraries:
+        parent, _, module = name.rpartition(".")
+        package = sys.modules.setdefault(parent, types_.ModuleType(parent))
+        sys.modules[name] = importlib.import_module("triton.language.extra.libdevice")
+        setattr(package, module, sys.modules[name])
+        setattr(extra, parent.rpartition(".")[2], package)
+
+
+def watch(file: str, lines: CompiledLines) -> None:
+    """Let the front end tell the lines of a file that it comes to."""
+    from triton.compiler.code_generator import CodeGenerator
+
+    visit = getattr(CodeGenerator, "unwatched", CodeGenerator.visit)
+
+    def visit_and_tell(self: Any, node: Any) -> Any:
+        if isinstance(node, ast.stmt) and hasattr(node, "lineno") and self.file_name == file:
+            lines.now.add(self.begin_line + node.lineno)
+        return visit(self, node)
+
+    CodeGenerator.unwatched, CodeGenerator.visit = visit, visit_and_tell
 
 
 def beyond(elements: int, line: int) -> dict[str, Any]:
@@ -439,11 +542,16 @@ def main(arguments: list[str]) -> int:
 
     block_pointers.install()
     jobs = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
-    fitting: dict[str, list[Role]] = {}
+    asked: dict[str, Compilation] = {}  # one search for the roles of all launches of a kernel
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)  # the compiler prints what it refuses
         for job in jobs[int(arguments[1]) :]:
-            print(json.dumps(answer_job(job, fitting)), file=answers, flush=True)
+            try:
+                one = asked[job["file"]] = asked.get(job["file"]) or Compilation(job)
+                told = one.answer(job)
+            except Exception as error:  # a file that does not load, for one
+                told = {"told": "failed", "why": word_error(error)}
+            print(json.dumps(told), file=answers, flush=True)
     return 0
 
 

@@ -20,7 +20,8 @@ from typing import Any
 
 from joymigrate.profile.port.interpret import load
 
-POINTERS = {"rising": "i64", "zero": "i64", "float32": "fp32", "bool": "i1", "uint8": "u8",
+POINTERS = {"rising": "i64", "zero": "i64", "float32": "fp32", "float16": "fp16",
+            "bfloat16": "bf16", "bool": "i1", "uint8": "u8",
             "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8"}  # fmt: skip
 LONGEST = 240  # characters of an error
 
