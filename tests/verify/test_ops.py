@@ -6,6 +6,7 @@ import json
 import runpy
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,37 @@ def test_attention_of_one_platform_is_compared_as_the_operator(tmp_path: Path) -
     assert {r.call.op for r in results} == {"aten::scaled_dot_product_attention"}
     assert {r.phase for r in results} == {"forward", "backward"}
     assert statuses(results) == {RecordStatus.IDENTICAL}
+
+
+def fused(name: str, *shapes: tuple[int, ...], layout: str, **named: Any) -> dict[str, Any]:
+    parts = [tensor(*shape, dtype="float16") for shape in shapes]
+    call = op(name, *parts, 4, layout, **named)
+    return {**call, "op": f"npu::{name}"}
+
+
+def test_fused_attention_of_the_chip_is_held_against_torchs_own(tmp_path: Path) -> None:
+    q, kv, joined, sums = (2, 4, 16, 8), (2, 2, 24, 8), (2, 16, 32), (2, 4, 16, 8)
+    mask, statistics = tensor(2048, 2048, dtype="bool"), tensor(*sums)
+    seen = tensor(16, 16, dtype="bool")
+    forward, v3, grad = (f"npu_fusion_attention{end}" for end in ("", "_v3", "_grad_v3"))
+    made = {"softmax_max": statistics, "softmax_sum": statistics, "scale_value": 0.3}
+    made["attention_in"] = tensor(*q, dtype="float16")
+    calls = (
+        fused(v3, q, q, q, layout="BNSD", atten_mask=mask, scale=0.3, sparse_mode=2),
+        fused(forward, q, kv, kv, layout="BNSD", atten_mask=mask, scale=0.3, sparse_mode=3),
+        fused(forward, joined, joined, joined, layout="BSH", scale=0.3),
+        fused(v3, q, q, q, layout="BNSD", atten_mask=seen, pre_tockens=5, next_tockens=3),
+        fused(grad, q, q, q, q, layout="BNSD", atten_mask=mask, sparse_mode=2, **made),
+        fused(v3, q, q, q, layout="BNSD", keep_prob=0.9),
+        fused(v3, q, q, q, layout="BNSD", pse=tensor(2, 4, 16, 16, dtype="float16")),
+    )
+    order = WorkerOrder(str(trace(tmp_path, *calls)), device="npu", chip="ascend")
+    start = [sys.executable, "-m", "joymigrate", "rehearse", "-q", "--"]
+    found = work(order, start).rows
+    assert [one["status"] for one in found] == ["PASS"] * 5 + ["UNCOMPARED"] * 2
+    assert [str(one["reason"]).rpartition(" ")[2] for one in found[5:]] == ["dropout", "pse"]
+    wrong = work(replace(order, faults={v3: 0.01, grad: 0.1}), start).rows
+    assert [one["status"] for one in wrong[:5]] == ["FAIL", "PASS", "PASS", "FAIL", "FAIL"]
 
 
 def test_equal_calls_are_replayed_once(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from joymigrate.language import Text
 from joymigrate.verify.ops.call import Named, ReplayCall, TensorArg
+from joymigrate.verify.ops.fused_attention import GOLDENS
 
 # Operators that need other processes, or say something about the program and compute nothing.
 ELSEWHERE = {
@@ -71,8 +72,9 @@ class OperatorOverload:
 
     @property
     def random(self) -> bool:
-        """Whether it draws from a generator."""
-        return torch.Tag.nondeterministic_seeded in self.overload.tags
+        """Whether it draws from a generator; a fused attention with dropout is not replayed."""
+        drawn = torch.Tag.nondeterministic_seeded in self.overload.tags
+        return drawn and self.name not in GOLDENS
 
     @property
     def uninitialised(self) -> bool:
@@ -95,8 +97,10 @@ class OperatorOverload:
 
     @property
     def differentiable(self) -> bool:
-        """Whether gradients of the call make sense: no write, no backward operator."""
-        return not (self.writes or self.uninitialised or "backward" in self.name)
+        """Whether gradients of the call make sense: no write, no backward operator. Those of a
+        fused attention are calls of their own."""
+        apart = "backward" in self.name or self.name in GOLDENS
+        return not (self.writes or self.uninitialised or apart)
 
 
 def find(call: ReplayCall) -> OperatorOverload | str:
