@@ -157,6 +157,12 @@ class StepTape:
             self.handed.append(weakref.ref(tensor))
             self.tape.known.pop(id(tensor), None)
 
+    def saved(self, held: Any) -> None:
+        """The program writes values to a file: results, as those that it reads."""
+        if self.entered and self.active() and not self.tape.inside:
+            for _, tensor in pytree.tensors(held):
+                self.tape.saves(tensor)
+
     def grads(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
         """(name, parameter, gradient) of everything that is trained."""
         recorder = self.recorder

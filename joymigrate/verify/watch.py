@@ -35,6 +35,7 @@ def install(settings: RecordingSettings) -> Callable[[], None]:
     recorder = Recorder(settings, stop)
     watch_modules(recorder, undo)
     watch_loads(recorder, undo)
+    watch_saves(recorder, undo)
     watch_optimisers(recorder, undo)
     watch_plateaus(recorder, undo)
     watch_backward(recorder, undo)
@@ -95,6 +96,18 @@ def watch_loads(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
     """States that are loaded into models and optimisers."""
     tell_after(undo, torch.nn.Module, "load_state_dict", recorder.loaded)
     tell_after(undo, torch.optim.Optimizer, "load_state_dict", recorder.loaded_optimiser)
+
+
+def watch_saves(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
+    """What the program writes to files by torch."""
+    real = torch.save
+
+    @functools.wraps(real)
+    def save(obj: Any, *args: Any, **kwargs: Any) -> None:
+        recorder.tape.saved(obj)
+        real(obj, *args, **kwargs)
+
+    replace(undo, torch, "save", save)
 
 
 def tell_after(

@@ -204,3 +204,28 @@ def test_a_loss_is_called_another_formula_where_calls_show_it_alone(
     if said is not None:
         mine, golden = map(float, said.groups())
         assert abs(mine - golden) / golden == pytest.approx(first.value, rel=1e-4)
+
+
+SAVES = """
+import torch
+from torch import nn
+torch.manual_seed(0); torch.set_num_threads(1)
+start, net = torch.randn(8, 4), nn.Linear(4, 2)
+torch.save({"table": start * 3, "net": net.state_dict()}, FILE)
+print("rows 8, half 0.5")
+"""
+
+
+def test_what_is_saved_to_a_file_is_a_result_though_what_is_printed_is_right(
+    tmp_path: Path,
+) -> None:
+    program, bundle = tmp_path / "program.py", tmp_path / "base.jmb"
+    source = SAVES.replace("FILE", repr(str(tmp_path / "out.pt")))
+    program.write_text(source)
+    record(program, bundle, runs=1)
+    assert replay(bundle, program, tmp_path / "same.jmb").verdict is Outcome.PASS
+    program.write_text(source.replace("start * 3", "start * 4"))
+    found = replay(bundle, program, tmp_path / "wrong.jmb")
+    assert found.verdict is Outcome.FAIL
+    assert found.first_divergence is not None
+    assert found.first_divergence.phase == "output"
