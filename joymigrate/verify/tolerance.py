@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,7 +38,8 @@ class OperatorLimit:
     `ratios` bound error(target) / max(error(reference), `floor`); `single` bounds the target's
     error alone by `method` (allclose, matched, diff; see the chip's file). `small` is where a
     relative error becomes an absolute one. `notice` is the ratio of RMSE over `notice_floor` above
-    which a result that is within the limits is still worth a warning.
+    which a result that is within the limits is still worth a warning. `narrowed` are types that the
+    device replaces by others here, as `narrowed_source` says.
     """
 
     op: str
@@ -54,6 +55,8 @@ class OperatorLimit:
     notice_floor: float
     source: str
     single_source: str
+    narrowed: Mapping[str, str] = field(default_factory=dict)
+    narrowed_source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ class Tolerance:
             )
         floor, seen = self.measured_floor(op, dtype)
         source = "; ".join(filter(None, (double.source, seen)))
+        narrowed = parts.narrowed if parts.narrowed and op in parts.narrowed.ops else None
         classes = (one.dtypes for one in single.classes if op in one.ops)
         return OperatorLimit(
             op=op,
@@ -108,6 +112,8 @@ class Tolerance:
             notice_floor=of_dtype(notice.floor, dtype),
             source=source,
             single_source=single.source,
+            narrowed=narrowed.dtypes if narrowed else {},
+            narrowed_source=narrowed.source if narrowed else "",
         )
 
     def measured_floor(self, op: str, dtype: str) -> tuple[float, str]:

@@ -91,6 +91,15 @@ class NoticePart:
 
 
 @dataclass(frozen=True, slots=True)
+class NarrowedPart:
+    """Types that the device's package replaces by others as it makes a tensor."""
+
+    ops: tuple[str, ...] = setting(help="operators that do so")
+    dtypes: Mapping[str, str] = setting(help="the type that was asked for, and the one it makes")
+    source: str = setting(help="where the package says so")
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorParts:
     """Limits of operators; a part that a chip names replaces the common one."""
 
@@ -98,6 +107,7 @@ class OperatorParts:
     single: SinglePart | None = setting(None, "limits of the target's error alone")
     double: DoublePart | None = setting(None, "limits beside the reference's error")
     notice: NoticePart | None = setting(None, "when a pass is worth a warning")
+    narrowed: NarrowedPart | None = setting(None, "types that the device does not keep")
 
 
 @dataclass(frozen=True, slots=True)

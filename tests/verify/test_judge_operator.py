@@ -48,6 +48,17 @@ def test_whole_numbers_are_equal_or_wrong() -> None:
     assert (found.status, found.value) == (RecordStatus.FAIL, pytest.approx(1 / 3))
 
 
+def test_a_type_that_the_device_does_not_keep_is_told_and_held_against_its_digits() -> None:
+    wide = torch.tensor([1.0, 1 / 3], dtype=torch.float64)
+    limit = replace(LIMIT, exact=True, narrowed={"float64": "float32"}, narrowed_source="it says")
+    found = judge(wide.float(), wide, wide, limit)
+    assert found.status is RecordStatus.WARN
+    assert "float64 becomes float32 on the device" in str(found.reason)
+    assert judge(wide.float(), wide, wide, LIMIT).metric == "dtype"
+    for wrong in (wide.float() * 1.01, wide.half()):
+        assert judge(wrong, wide, wide, limit).status is RecordStatus.FAIL
+
+
 @pytest.mark.parametrize(
     ("target", "reference", "golden", "status"),
     [

@@ -63,6 +63,9 @@ def judge(
             ),
         )
     if reference is not None and target.dtype != reference.dtype:
+        wide, narrow = (str(t.dtype).removeprefix("torch.") for t in (reference, target))
+        if limit.narrowed.get(wide) == narrow:
+            return tell_narrowed(judge(target, reference.to(target.dtype), golden, limit), limit)
         reason = Text(
             "{target} instead of {reference}", target=target.dtype, reference=reference.dtype
         )
@@ -75,6 +78,19 @@ def judge(
         share = float((target != model.to(target.dtype)).double().mean())
         return ReplayFinding(RecordStatus.FAIL, "share of unequal elements", share, 0.0)
     return judge_floats(target, reference, golden, limit)
+
+
+def tell_narrowed(finding: ReplayFinding, limit: OperatorLimit) -> ReplayFinding:
+    """The finding on a result whose type the device does not keep: never a plain pass."""
+    if finding.status.failed:
+        return finding
+    reason = Text(
+        "{wide} becomes {narrow} on the device, with the digits of that: {source}",
+        wide=Text.join(", ", tuple(limit.narrowed)),
+        narrow=Text.join(", ", tuple(limit.narrowed.values())),
+        source=limit.narrowed_source,
+    )
+    return replace(finding, status=RecordStatus.WARN, reason=reason)
 
 
 def judge_floats(
