@@ -99,7 +99,7 @@ def find_visible(given: Mapping[str, Any], rows: int, columns: int) -> Tensor | 
         visible = torch.ones(rows, columns, dtype=torch.bool).tril(first)
     else:
         visible = ~mask[..., :rows, :columns].bool()
-        before, after = (bound(given, name) for name in ("pre_tockens", "next_tockens"))
+        before, after = (find_reach(given, name) for name in ("pre_tockens", "next_tockens"))
         if mode == GIVEN and min(before, after) < rows + columns:
             visible = visible & torch.ones(rows, columns, dtype=torch.bool).tril(after)
             visible = visible & torch.ones(rows, columns, dtype=torch.bool).triu(-before)
@@ -108,7 +108,7 @@ def find_visible(given: Mapping[str, Any], rows: int, columns: int) -> Tensor | 
     return visible
 
 
-def bound(given: Mapping[str, Any], name: str) -> int:
+def find_reach(given: Mapping[str, Any], name: str) -> int:
     """How far a row sees, by both spellings of the schemas."""
     found = given.get(name, given.get(name.replace("tockens", "tokens")))
     return 2**31 - 1 if found is None else int(found)
