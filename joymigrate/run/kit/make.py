@@ -79,7 +79,7 @@ def drop_uncalled(kit: dict[str, Any]) -> None:
     """Leave out the sample calls that joymigrate itself would not make on the chip."""
     gone = [
         case for case in kit["cases"]
-        if case["section"] == "kernel" and case["prediction"].get("outcome") == "skipped"
+        if case["section"] == "kernel" and case.get("prediction", {}).get("outcome") == "skipped"
     ]  # fmt: skip
     kit["left_out"] |= {
         f"{case['op']}: {case.get('sample', case['id'])}": case["prediction"].get("message", "")

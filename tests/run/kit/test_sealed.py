@@ -123,10 +123,11 @@ def test_calls_that_joymigrate_would_not_make_are_left_out_with_the_reason() -> 
             },
             {"id": "b", "section": "kernel", "prediction": {"outcome": "accepted"}},
             {"id": "c", "section": "memory", "prediction": {"outcome": "skipped"}},
+            {"id": "d", "op": "x", "section": "kernel"},  # nothing is predicted of it
         ],
     }
     make.drop_uncalled(kit)
-    assert [case["id"] for case in kit["cases"]] == ["b", "c"]
+    assert [case["id"] for case in kit["cases"]] == ["b", "c", "d"]
     assert kit["left_out"] == {"x: a": "no"}
 
 
