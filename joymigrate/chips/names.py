@@ -14,6 +14,7 @@ these versions only.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ NAME = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?:\s+(?P<span>[\d.,-]+))?$")
 VERSION = re.compile(r"version\s+(?P<version>\d+\.\d+)\s+(?P<source>.+)$")
 
 
+NEAR = 0.8  # how much of two names must be alike
 RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.(\d+)(?:\.post(\d+))?)?")
 
 
@@ -97,6 +99,12 @@ class NameList:
             if name.rpartition(".")[2] == last
         )
         return [one for one in every if one != dotted]
+
+    def near(self, dotted: str, most: int) -> list[str]:
+        """Names of the newest version in the same module that are written much the same."""
+        module = dotted.rpartition(".")[0]
+        every = [f"{module}.{name}" for name in self.names(module, self.newest())]
+        return difflib.get_close_matches(dotted, every, n=most, cutoff=NEAR)
 
     def section_of(self, dotted: str) -> tuple[str, str] | None:
         """The longest listed module that `dotted` lies below, and the rest of the name."""

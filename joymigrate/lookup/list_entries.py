@@ -31,6 +31,7 @@ NO_ARM = "no wheel for 64-bit Arm"
 OWN = "a name of the chip's own package"
 NOWHERE = "no release of the chip's package that was read has it"
 ALIKE = "of the same name: {names}"
+NEAR = "near: {names}"
 MOST = 3
 
 
@@ -113,5 +114,7 @@ def describe_own(name: str, chips: Sequence[Chip]) -> Iterator[Statement]:
             words = [Text(OWN if since else NOWHERE)]
             if alike := listed.alike(own):
                 words.append(Text(ALIKE, names=", ".join(alike[:MOST])))
+            elif not since and (near := listed.near(own, MOST)):
+                words.append(Text(NEAR, names=", ".join(near)))
             read = source or listed.versions[listed.newest()]
             yield Statement((chip.name,), Text.join("; ", words), since=since, source=read)

@@ -49,6 +49,8 @@ def test_a_name_that_the_package_lost_is_known_with_what_is_called_alike(module:
     assert "torch_npu.profiler.profile" in told.text
     (gone,) = ask(f"{module}.no_such_name")
     assert "no release" in pick(gone, "ascend").text
+    (typed,) = ask(f"{module}.empty_cach")
+    assert "near: torch.npu.empty_cache, " in pick(typed, "ascend").text
     assert ask(f"{module}.Event")[0].statements[0].becomes == "torch.npu.Event"
 
 

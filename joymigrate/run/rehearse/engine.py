@@ -18,11 +18,14 @@ from torch import Tensor
 
 from joymigrate.chips import get
 from joymigrate.run.rehearse import aliases, gap, generators, matrix_unit, numerics
+from joymigrate.run.rehearse.callsite import call_site
 from joymigrate.run.rehearse.field_reports import Reports
 from joymigrate.run.rehearse.graphs import GraphCaptures, wait_for_the_stream
 from joymigrate.run.rehearse.host_arguments import HostArguments, refuse_host_tensor
 from joymigrate.run.rehearse.numbers import NumberWatch
 from joymigrate.run.rehearse.operator import RehearsedOperator, out_variant
+from joymigrate.run.rehearse.overhead_watch import find_overheads
+from joymigrate.run.rehearse.overheads import Overhead
 from joymigrate.run.rehearse.record import RehearsalRecord
 from joymigrate.run.rehearse.settings import RehearsalSettings
 from joymigrate.run.rehearse.signatures import Signatures, settle
@@ -97,16 +100,13 @@ class RehearsalEngine:
         record.repeated.clear()
         record.repeated_checks.clear()
         record.repeated_refusals.clear()
-        record.repeated_slow.clear()
         for operator in self.operators:
             for key, hits in list(operator.hits.items()):
                 if not hits:
                     continue
                 for kernel in operator.kernels.get(key, ()):
                     record.repeated[kernel] += hits
-                judge, refusals, slow = operator.judged[key]
-                if slow:
-                    record.repeated_slow[slow] += hits
+                judge, refusals = operator.judged[key]
                 record.repeated_checks[judge] += hits
                 for refusal in refusals:
                     record.repeated_refusals[refusal] += hits
@@ -240,6 +240,8 @@ class Dispatch:
             plan = operator.usual
         elif key in operator.hits:
             operator.hits[key] += 1
+            if key in operator.overheads:
+                self.note(operator.overheads[key])
         form = operator.direct.get(key)
         if form is not None:
             dtype, size, stride = form
@@ -393,9 +395,29 @@ class Dispatch:
         if outermost and engine.numbers is not None:
             engine.numbers.look(operator, host_args, host_kwargs, result, back)
         if outermost:
+            self.note_first(key, passed, args, kwargs)
             self.remember(key, passed, plan, result, back, row)
             settle(row, (engine.record.refusals[one]["message"] for one in passed.refusals))
         return back
+
+    def note_first(
+        self, key: Any, passed: VendorPass, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> None:
+        """The overheads of the first call of a combination."""
+        operator = self.operator
+        found = find_overheads(
+            operator, passed.forms, flat_tensors([*args, *kwargs.values()]),
+            self.engine.vendor.limits, waits=depends_on_data(operator, args, kwargs),
+        )  # fmt: skip
+        if found:
+            operator.overheads[key] = found
+            self.note(found)
+
+    def note(self, found: Sequence[Overhead]) -> None:
+        """Count overheads at the program's line."""
+        where = call_site()
+        for one in found:
+            self.engine.record.overhead(one, where)
 
     def remember(
         self, key: Any, passed: VendorPass, plan: Any, result: Any, back: Any, row: dict[str, Any]
@@ -409,7 +431,7 @@ class Dispatch:
             engine.record.operators[operator.name] = source
         engine.record.checks[passed.judge] += 1
         if not engine.always:
-            operator.judged[key] = (passed.judge, passed.refusals, passed.slow)
+            operator.judged[key] = (passed.judge, passed.refusals)
             operator.hits.setdefault(key, 0)
             operator.rows[key] = row
             if passed.kernels:

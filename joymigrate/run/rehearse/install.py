@@ -12,13 +12,21 @@ from typing import Any
 
 import torch
 
-from joymigrate.run.rehearse import fallback, job_facts, observe, traps, triton_kernels
+from joymigrate.run.rehearse import (
+    fallback,
+    job_facts,
+    observe,
+    overhead_watch,
+    traps,
+    triton_kernels,
+)
 from joymigrate.run.rehearse.builtin import BUILT_IN
 from joymigrate.run.rehearse.callsite import call_site
 from joymigrate.run.rehearse.dispatch import AUTOGRAD_KEY, KEY, Dispatcher, find_overload
 from joymigrate.run.rehearse.engine import RehearsalEngine
 from joymigrate.run.rehearse.limits import Limits
 from joymigrate.run.rehearse.operator import RehearsedOperator, describe
+from joymigrate.run.rehearse.overheads import WAIT, Overhead
 from joymigrate.run.rehearse.record import RehearsalRecord, open_record
 from joymigrate.run.rehearse.refs.declaration import Reference, arguments_of
 from joymigrate.run.rehearse.settings import RehearsalSettings
@@ -66,6 +74,7 @@ def install(settings: RehearsalSettings, shim: Shim) -> None:
     observe.install(settings, shim, record)
     traps.install(record)
     job_facts.install(settings, shim, record)
+    overhead_watch.watch(record)
     triton_kernels.keep(record)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns that kernels are overridden: on purpose
@@ -166,7 +175,7 @@ def passed_on(operator: RehearsedOperator, engine: RehearsalEngine) -> Callable[
         if not engine.is_nested():
             engine.ask_reports(operator, args, kwargs)
             if operator.base == WAITING:
-                engine.record.waits[call_site()] += 1
+                engine.record.overhead(Overhead(WAIT, operator.name), call_site())
         try:
             return operator.vendor.call_boxed(keys, *args, **kwargs)
         except RuntimeError as error:

@@ -147,6 +147,14 @@ def read_parameters(path: Path) -> Mapping[str, tuple[KernelParameter, ...]]:
     return {kernel: tuple(parameters) for kernel, parameters in found.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class InnerAxis:
+    """The unit in bytes of an axis that a model's matrix products read at full speed."""
+
+    bytes: int
+    source: str
+
+
 class Limits:
     """What one chip model takes."""
 
@@ -157,6 +165,7 @@ class Limits:
         self.slow_kernels = slow_for(read_slow(rules_root() / SLOW), model)
         absent = read_absent(rules_root() / ABSENT)
         self.absent = {kernel: source for kernel, (on, source) in absent.items() if model in on}
+        self.inner_axis = read_inner_axis(model)
         self.lacking = read_lacking(soc)
         self.silent = frozenset(read_models()["silent"].split())
         self.made_here = frozenset(read_models()["made_here"])
@@ -323,6 +332,12 @@ def read_models() -> Mapping[str, Any]:
     """What is known of all kernels: dtypes that models lack, the numbers of dtypes and formats."""
     document: Mapping[str, Any] = read_yaml(rules_root() / MODELS)
     return document
+
+
+def read_inner_axis(model: str) -> InnerAxis | None:
+    """What a matrix product of a model wants of its inner axes; None where nobody says it."""
+    row = read_models()["inner_axis"]
+    return InnerAxis(row["bytes"], row["source"]) if model in row["models"] else None
 
 
 def read_lacking(soc: str) -> Mapping[str, str]:

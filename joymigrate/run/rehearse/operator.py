@@ -69,9 +69,8 @@ class RehearsedOperator:
     kernels: dict[Any, tuple[str, ...]] = field(default_factory=dict)  # by signature
     hits: dict[Any, int] = field(default_factory=dict)  # calls after the first, by signature
     rows: dict[Any, dict[str, Any]] = field(default_factory=dict)  # what a seal says, by signature
-    judged: dict[Any, tuple[str, tuple[str, ...], str]] = field(
-        default_factory=dict
-    )  # by signature
+    judged: dict[Any, tuple[str, tuple[str, ...]]] = field(default_factory=dict)  # by signature
+    overheads: dict[Any, tuple[Any, ...]] = field(default_factory=dict)  # by signature
     usual: tuple[Any, ...] = ()  # plan of the last one, without strides
     direct: dict[Any, Any] = field(default_factory=dict)  # result forms by signature
     into: Any = None  # the out variant and its argument's name, where `direct` may be used

@@ -62,6 +62,7 @@ def read_options(
         package="",
         chip=chip.name,
         soc=full_soc,
+        series=soc if soc and short_name(soc) in SERIES else "",
         devices=devices,
         memory_bytes=size,
         mode=one_of("--mode", mode, MODES),
@@ -112,9 +113,14 @@ def rehearsable(name: str | None) -> chips.Chip:
     )
 
 
+def short_name(soc: str) -> str:
+    """The name of a chip model without the vendor's word."""
+    return soc.upper().removeprefix("ASCEND").removeprefix("_")
+
+
 def soc_name(text: str) -> str:
     """The vendor's name of a chip model, from its short or full name."""
-    short = text.upper().removeprefix("ASCEND").removeprefix("_")
+    short = short_name(text)
     short = SERIES.get(short, short)
     if short in SOCS:
         return SOCS[short]

@@ -14,12 +14,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 from joymigrate.language import with_texts
+from joymigrate.run.rehearse.overheads import Overhead
 
 SAVE_EVERY_S = 2.0
 TIMELINE_LIMIT = 2000  # samples; every other one goes when it is full
@@ -46,8 +47,8 @@ class RehearsalRecord:
     refusals: dict[str, dict[str, Any]] = field(default_factory=dict)
     races: dict[str, dict[str, Any]] = field(default_factory=dict)
     ordered: Counter[str] = field(default_factory=Counter)  # what the order was asked of
-    slow_kernels: dict[str, dict[str, Any]] = field(default_factory=dict)
-    repeated_slow: Counter[str] = field(default_factory=Counter)  # by the keys of `slow_kernels`
+    overheads: dict[str, dict[str, Any]] = field(default_factory=dict)
+    steps: int = 0  # of the program's optimizer
     repeated_refusals: Counter[str] = field(default_factory=Counter)  # by the keys of `refusals`
     checks: Counter[str] = field(default_factory=Counter)  # first calls, by who judged them
     repeated_checks: Counter[str] = field(default_factory=Counter)
@@ -58,7 +59,6 @@ class RehearsalRecord:
     peak_bytes: dict[str, int] = field(default_factory=dict)
     reserved_bytes: dict[str, int] = field(default_factory=dict)
     timeline: list[tuple[float, int]] = field(default_factory=list)  # seconds, bytes
-    waits: Counter[str] = field(default_factory=Counter)  # of the host for the chip, by place
     groups: list[str] = field(default_factory=list)  # as shim/hccl.c lists them
     variables: dict[str, str] = field(default_factory=dict)  # of the environment
     jit_compile: str = ""  # what the program chose
@@ -88,12 +88,14 @@ class RehearsalRecord:
             self.save()  # whoever kills this process now does not hide it
         return key
 
-    def slow(self, operator: str, kernels: Sequence[str], where: str, source: str) -> str:
-        """Kernels of one call that run on the chip's own CPU. Returns the key of further calls."""
-        key = f"{operator} {' '.join(kernels)}"
-        row: dict[str, Any] = {"op": operator, "where": where, "calls": 0, "aicpu": list(kernels)}
-        self.slow_kernels.setdefault(key, {**row, "source": source})["calls"] += 1
-        return key
+    def overhead(self, found: Overhead, where: str) -> None:
+        """An `Overhead` of one call at a line; once per kind, operator and place."""
+        key = f"{found.kind} {found.op} {found.what} {where}"
+        row = self.overheads.get(key)
+        if row is None:
+            named = {name: getattr(found, name) for name in found.__slots__}
+            row = self.overheads[key] = {**named, "where": where, "calls": 0, "in_steps": 0}
+        row["calls"] += 1
 
     def trap(self, kind: str, where: str, remedy: str, message: str, **more: Any) -> None:
         """Something that works elsewhere and not here; once per kind and place."""

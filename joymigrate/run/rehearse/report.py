@@ -51,6 +51,12 @@ def banner(settings: RehearsalSettings) -> str:
         memory=gib(settings.memory_bytes),
         package=settings.package,
     )
+    if settings.series:
+        said += "\n" + tell(
+            "rehearsal: {series} is a series of models; {soc} stands for it.",
+            series=settings.series,
+            soc=settings.soc,
+        )
     if settings.cann_fits:
         said += "\n" + tell(
             "rehearsal: told of CANN {cann}, the package takes its own ways; what kernels take was "

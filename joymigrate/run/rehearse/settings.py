@@ -20,7 +20,6 @@ POLICIES = ("count", "error")
 # Short names that users write, and what the vendor's package is told.
 SOCS = {
     "910A": "Ascend910A",
-    "910B": "Ascend910B",
     "910PROA": "Ascend910ProA",
     "910B1": "Ascend910B1",
     "910B2": "Ascend910B2",
@@ -40,7 +39,7 @@ SOCS = {
     "310B4": "Ascend310B4",
 }
 # What people call a whole series, and the model that then stands for it.
-SERIES = {"910C": "910_9391", "310P": "310P3", "310B": "310B4"}
+SERIES = {"910B": "910B3", "910C": "910_9391", "310P": "310P3", "310B": "310B4"}
 # What the tables call the models, by the beginning of the full name.
 HOST_MODELS = {
     "Ascend910B": "910B",
@@ -65,6 +64,7 @@ class RehearsalSettings:
     cann_fits: str = ""  # what is known of that pair: see chips/versions.py
     chip: str = "ascend"
     soc: str = "Ascend910B3"
+    series: str = ""  # what the user called it, where that is more than a model
     devices: int = 8
     memory_bytes: int = USUAL_MEMORY_GIB << 30
     mode: str = "run"

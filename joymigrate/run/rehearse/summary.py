@@ -12,6 +12,12 @@ from joymigrate.language import tell, tidy
 from joymigrate.run.rehearse.constraints import KINDS, NOBODY
 from joymigrate.run.rehearse.job_facts import job_traps
 from joymigrate.run.rehearse.operator_releases import release_lines, some_releases
+from joymigrate.run.rehearse.overheads import (
+    host_waits,
+    merge_overheads,
+    overhead_lines,
+    slow_kernels,
+)
 from joymigrate.run.rehearse.settings import RehearsalSettings
 
 SCHEMA = "joymigrate.rehearsal/1"
@@ -20,7 +26,6 @@ COMPARED = (
     "ranks of {rank}, relations of {relations}, shapes of {shapes}, attributes of {attributes}, "
     "formats of {formats}"
 )
-MANY_WAITS = 10  # a number at the end of a program, or of each epoch, is no matter
 WAYS = ("vendor_cpp", "reference", "cpu_alias")
 
 
@@ -38,6 +43,7 @@ def summarise(
     operators = merged_operators(records)
     refused, judged = refusals(records), count_judged(records)
     on_cpu = fallbacks(records)
+    costs = merge_overheads(records)
     return {
         "schema": SCHEMA,
         "rehearsal": True,
@@ -75,8 +81,10 @@ def summarise(
         "refusals": refused,
         "races": races(records),
         "ordered": count_ordered(settings, records),
-        "slow_kernels": slow_kernels(records),
-        "host_waits": named_counts(records, "waits", "where"),
+        "steps": max((record["steps"] for record in records), default=0),
+        "overheads": costs,
+        "slow_kernels": slow_kernels(costs),
+        "host_waits": host_waits(costs),
         "documented": [row for row in refused if row["grade"] == "documented"],
         "judged": judged,
         "arguments_judged": {
@@ -201,26 +209,6 @@ def refusals(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["calls"], row["op"]))
 
 
-def slow_kernels(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Calls of which a kernel is recorded to run on the chip's own CPU, most calls first."""
-    rows = merge_rows(records, "slow_kernels", "repeated_slow")
-    return sorted(rows, key=lambda row: (-row["calls"], row["op"]))
-
-
-def wait_lines(waits: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Where the host waits for a number of the chip, where it does so often: a count, never
-    seconds."""
-    number = sum(row["calls"] for row in waits)
-    if number < MANY_WAITS:
-        return []
-    said = tell(
-        "the host waited for a number of the chip {number} times: {places}",
-        number=number,
-        places=", ".join(f"{row['where']} {row['calls']}×" for row in waits[:3]),
-    )
-    return [f"  {said}"]
-
-
 def count_judged(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """In how many calls each kind of limit was compared, and of how many nothing was."""
     counts = sum_counters(records, "checks") + sum_counters(records, "repeated_checks")
@@ -336,7 +324,7 @@ def as_text(result: Mapping[str, Any]) -> str:
         )
         lines.append(f"  {counts}")
     lines += slow_lines(result.get("slow_kernels", ()))  # reports of before have none
-    lines += wait_lines(result.get("host_waits", ()))
+    lines += overhead_lines(result.get("overheads", ()))
     lines += text_of("fell back to the CPU", result["fallbacks"])
     lines += release_lines(result.get("some_releases", []))
     lines += text_of("without simulation", result["unsimulated"])

@@ -37,7 +37,7 @@ class VendorPass:
     kernels: tuple[str, ...] = ()  # that the chip would have run
     refusals: tuple[str, ...] = ()  # keys of the record's
     judge: str = NOBODY  # which kinds of limits were compared
-    slow: str = ""  # key of the record's slow kernels
+    forms: tuple[str, ...] = ()  # the same with their arguments
 
 
 class VendorKernels:
@@ -84,21 +84,15 @@ class VendorKernels:
         forms = self.shim.forms(start)
         refusals, compared = self.refuse(operator, forms, args, kwargs)
         judge = " ".join(kind for kind in KINDS if kind in compared) or NOBODY
-        slow = self.note_slow(operator, forms)
         if operator.writes:
-            return VendorPass(True, None, kernels, refusals, judge, slow)
+            return VendorPass(True, None, kernels, refusals, judge, tuple(forms))
         operator.on_host |= {
             number
             for number, item in enumerate(list_results(result))
             if isinstance(item, Tensor) and item.device.type == "cpu"
         }
         results = tuple(self.own_memory(item, args, kwargs) for item in list_results(result))
-        return VendorPass(True, results, kernels, refusals, judge, slow)
-
-    def note_slow(self, operator: RehearsedOperator, forms: Sequence[str]) -> str:
-        """What of this call is recorded to run on the chip's own CPU."""
-        slow, source = self.limits.slow(forms)
-        return self.record.slow(operator.name, slow, call_site(), source) if slow else ""
+        return VendorPass(True, results, kernels, refusals, judge, tuple(forms))
 
     def refuse(
         self,

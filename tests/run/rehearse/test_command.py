@@ -227,3 +227,4 @@ def test_a_near_name_of_a_model_is_one_of_its_family() -> None:
     assert options.soc_name("310B4") == "Ascend310B4"
     assert options.soc_name("310P") == "Ascend310P3"
     assert options.soc_name("910C") == "Ascend910_9391"
+    assert options.soc_name("910B") == "Ascend910B3"

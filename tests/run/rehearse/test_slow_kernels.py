@@ -59,7 +59,63 @@ def test_a_report_names_the_line_the_kernel_and_who_says_it(rehearse: Run) -> No
     assert rows[0]["source"].startswith("host code of ops-math")
     assert "aten::abs runs on the chip's slow CPU (Abs, 3 calls)" in done.err
     assert done.report["host_waits"] == [{"where": "<string>:4", "calls": 12}]
-    assert "the host waited for a number of the chip 12 times: <string>:4 12×" in done.err
+    assert "the host waited for the chip: 12: <string>:4 aten::_local_scalar_dense 12×" in done.err
+
+
+STEPS = """\
+import torch, torch_npu
+model = torch.nn.Linear(60, 30).npu()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+x = torch.randn(64, 60, device="npu")
+aligned = torch.randn(128, 128, device="npu")
+small = torch.arange(3, dtype=torch.int16).npu()
+for _ in range(4):
+    loss = model(x).mean()
+    x.half()
+    x.t().contiguous()
+    x.t() + 1
+    aligned.t() @ aligned
+    aligned[:, ::2] @ aligned[:64]
+    small.abs()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    loss.item()
+    x[x > 0]
+    x.cpu()
+    torch.npu.synchronize()
+    x.expand(2, 64, 60) + 1
+print(loss.item())
+"""
+
+
+@pytest.mark.compiler
+def test_overheads_are_counted_per_line_and_per_step(rehearse: Run) -> None:
+    done = rehearse("python", "-c", STEPS)
+    assert done.code == 0, done.err
+    assert done.report["steps"] == 4
+    found = {
+        (row["kind"], row["where"].removeprefix("<string>:"), row["op"]): (
+            row["what"], row["calls"], row["per_step"],
+        )
+        for row in done.report["overheads"]
+    }  # fmt: skip
+    in_program = {key: row for key, row in found.items() if key[1] != "backward pass"}
+    assert in_program == {
+        ("cast", "9", "aten::copy_"): ("float32 to float16", 4, 1.0),
+        ("copy", "10", "aten::clone"): ("float32[60, 64]", 4, 1.0),
+        ("strided", "11", "aten::add.Tensor"): ("float32[60, 64]", 4, 1.0),
+        ("strided", "13", "aten::matmul"): ("float32[128, 64]", 4, 1.0),
+        ("slow", "14", "aten::abs"): ("Abs", 4, 1.0),
+        ("unaligned", "8", "aten::addmm"): ("float32[60, 30]", 4, 1.0),
+        ("wait", "18", "aten::_local_scalar_dense"): ("", 4, 1.0),
+        ("wait", "19", "aten::index.Tensor"): ("", 4, 1.0),
+        ("wait", "20", "aten::copy_"): ("", 4, 1.0),
+        ("wait", "21", "synchronize"): ("", 4, 1.0),
+        ("wait", "23", "aten::_local_scalar_dense"): ("", 1, 0.0),  # not in a step
+    }
+    assert "the host waited for the chip: 17, 4 per step: <string>:18" in done.err
+    assert "casts: 4, 1 per step: <string>:9 aten::copy_ float32 to float16 4×" in done.err
 
 
 @pytest.mark.compiler
