@@ -41,6 +41,7 @@ except ImportError:
 OF_NOTEBOOK = re.compile(r"(?:\"|\\n)[ \t]*(?:from|import)[ \t]+([A-Za-z_][\w.]*)")
 # Where a file starts a program.
 GUARD = re.compile(r"^if\s+__name__\s*==\s*['\"]__main__['\"]\s*:", re.M)
+SETUP = re.compile(r"(?:^|/)setup\.py$")
 LOADS = ("spec_from_file_location", "run_path", "SourceFileLoader", "load_source")
 
 
@@ -84,9 +85,13 @@ class ModuleIndex:
     # `__init__.py` → what it calls modules of the project: `from . import config as cfg`
     aliases: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     quiet: frozenset[str] = frozenset()  # packages at the top without a word of the device
+    speaking: frozenset[str] = frozenset()  # files with a word of the device, or the helper's name
+    hollow: frozenset[str] = frozenset()  # packages at the top whose own import runs no other
+    built: Mapping[str, str] = field(default_factory=dict)  # see `find_built`
     _found: dict[tuple[str, str], tuple[str, str] | None] = field(default_factory=dict)
     _reached: dict[str, str] | None = None
     _ways: Mapping[str, Mapping[str, int]] | None = None
+    _helpers: Mapping[str, tuple[str, str]] | None = None
 
     @classmethod
     def of(cls, paths: list[str]) -> ModuleIndex:
@@ -115,6 +120,7 @@ class ModuleIndex:
             tops=frozenset(named),
             packages=packages(""),
             inner={home: own for home in homes if (own := packages(f"{home}/"))},
+            built={p.rpartition("/")[0] or ".": "" for p in paths if SETUP.search(p)},
         )
 
     def package(self, path: str) -> tuple[str, ...]:
@@ -201,8 +207,73 @@ class ModuleIndex:
         under the name that the program imports it by. It lies beside a loose script that imports
         nothing of the project, as Python starts a script with its own folder on the path. A package
         whose programs are also started as scripts in its folder imports it either way, and so does
-        a file that others import from a folder which does not serve the first one.
+        a file that others import from a folder which does not serve the first one. What all runs
+        with one folder on the path shares one.
         """
+        return self.helpers.get(path) or self._alone(path)
+
+    @property
+    def helpers(self) -> Mapping[str, tuple[str, str]]:
+        """The same of each file that speaks of the device."""
+        if self._helpers is None:
+            self._helpers = self._share()
+        return self._helpers
+
+    def _share(self) -> dict[str, tuple[str, str]]:
+        """Files with their helpers; one for those that would have several, though all of them run
+        with one folder on the path: beside the packages there, or, where a setup installs these, in
+        the largest one if its import runs nothing."""
+        alone = {path: self._alone(path) for path in self.speaking}
+        together: dict[str, list[str]] = defaultdict(list)
+        for path in sorted(alone):
+            base = self.only_base(path)
+            if base is not None and "_sys." not in alone[path][1]:
+                together[base].append(path)
+        found = dict(alone)
+        for base, paths in together.items():
+            above = "." if base == "src" else base.removesuffix("/src")
+            listed = self.built.get(base, self.built.get(above))
+            if listed is None:
+                home = f"{base}/{HELPER}.py".removeprefix("./")
+                statement = f"import {HELPER} as jm"
+                if f"{base}/__init__.py".removeprefix("./") in self.paths:
+                    continue  # a package itself, that a host loads
+            else:
+                sizes = {top: size for each in self.every for top, size in each.items()}
+                tops = {t for t in sizes if (t.rpartition("/")[0] or ".") == base}
+                tops = {t for t in tops if is_installed(t.rpartition("/")[2], listed)}
+                package = max(tops, key=lambda each: (sizes[each], each), default="")
+                if package not in self.hollow:
+                    continue
+                home = f"{package}/{HELPER}.py"
+                statement = f"from {package.rpartition('/')[2]} import {HELPER} as jm"
+                paths = [p for p in paths if any(self.is_of(p, top) for top in tops)]
+            others = {alone[path][0] for path in alone.keys() - {*paths}}
+            if len(others | {home}) < len(others | {alone[path][0] for path in paths}):
+                found |= dict.fromkeys(paths, (home, statement))
+        return found
+
+    def is_of(self, path: str, top: str) -> bool:
+        """Whether a file lies in a package, or imports it."""
+        return path.startswith(f"{top}/") or self.imports_from(path, top)
+
+    def only_base(self, path: str) -> str | None:
+        """The folder that is on the path wherever a file is run or imported, by what it imports and
+        what imports it; None where that is not one. A script without either has its own."""
+        package, folder = self.package(path), path.rpartition("/")[0]
+        parts = folder.split("/") if folder else []
+        top = parts[: len(parts) - len(package) + 1] if package else parts
+        if any("/".join(parts[:n]) in self.scripted for n in range(len(top), len(parts) + 1)):
+            return None
+        known = {"/".join(each) or "." for each in self.bases(path)} | {*self.ways.get(path, ())}
+        if package:
+            known |= {*self.ways.get("/".join(top), ())}
+        if not known and not package:
+            return folder or "."
+        return known.pop() if len(known) == 1 else None
+
+    def _alone(self, path: str) -> tuple[str, str]:
+        """The helper's place and import for a file by itself."""
         home, statement = self._around(path)
         base = None if "_sys." in statement else self._unserved(path, home, statement)
         return (home, statement) if base is None else self._both(path, home, statement, base)
@@ -319,6 +390,9 @@ class ModuleIndex:
 
         Jupyter starts in the notebook's folder, wherever the rest of the project lies.
         """
+        beside = str(PurePosixPath(path).with_name(f"{HELPER}.py"))
+        if any(home == beside for home, _ in self.helpers.values()):
+            return beside, f"import {HELPER} as jm"
         for dotted in sorted(set(OF_NOTEBOOK.findall(text)) - DISTRIBUTIONS):
             place = self.locate(path, dotted)
             if place is not None and self.package(place[0]):
@@ -330,7 +404,6 @@ class ModuleIndex:
                 )
                 if found is not None:
                     return home, found
-        beside = str(PurePosixPath(path).with_name(f"{HELPER}.py"))
         return beside, f"import {HELPER} as jm"
 
     def dotted(self, top: str) -> str:
@@ -467,6 +540,11 @@ def strip(folder: str, dotted: str) -> str | None:
     """The folder above a package's, from which it has this dotted name; None if it has not."""
     parts, own = dotted.split(".") if dotted else [], folder.split("/") if folder else []
     return "/".join(own[: len(own) - len(parts)]) if own[len(own) - len(parts) :] == parts else None
+
+
+def is_installed(name: str, listed: str) -> bool:
+    """Whether a distribution that lists some packages has one of this name."""
+    return re.search(rf"[\"']{name}[\"']", listed) is not None if listed else name not in PROGRAMS
 
 
 def is_below(path: str, folder: str) -> bool:

@@ -172,7 +172,7 @@ def helpers(scan: Scan, paths: list[str]) -> list[Patch]:
     """The generated helper, wherever the changed files import it from."""
     text = helper.source(chips.get(scan.origin), chips.get(scan.to), __version__).encode()
     files = (File(scan.root / p, p, "python") for p in scan.digests if is_python(p))
-    tree = tree_of(files, chips.get(scan.origin).device)
+    tree = tree_of(files, chips.get(scan.origin).device, scan.root)
     homes_of = {home_of(scan, tree, path) for path in paths}
     made = []
     for home in sorted(homes_of):

@@ -37,6 +37,7 @@ from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.cross_file import settle
 from joymigrate.rewrite.dead_definitions import doubt_unrunnable
 from joymigrate.rewrite.discover import File
+from joymigrate.rewrite.distributions import find_built
 from joymigrate.rewrite.entries import add_imports
 from joymigrate.rewrite.files_together import ReachableFiles, leave_together
 from joymigrate.rewrite.import_trees import Trees
@@ -103,7 +104,7 @@ def scan(
     texts, exact = read_python([*files, *dependencies])
     if style is Style.ACCELERATOR:
         context = replace(context, floors=find_floors(files, texts))
-    tree = index_of(texts, origin.device)
+    tree = index_of(texts, origin.device, root if style is Style.AGNOSTIC else None)
     named = {f.relative: f for f in files}
     reached = ReachableFiles(named, tree)
     method = origin.tensor["cuda"]
@@ -249,30 +250,31 @@ def common_root(paths: Sequence[Path]) -> Path:
     return Path(os.path.commonpath(folders))
 
 
-def tree_of(files: Iterable[File], device: str) -> module_index.ModuleIndex:
-    """The project's Python files, with what each imports and how programs are started.
+def tree_of(files: Iterable[File], device: str, root: Path) -> module_index.ModuleIndex:
+    """The Python files of the project at `root`, with what each imports and how programs start.
 
     `device` is the origin's.
     """
     texts = {file.relative: read_text(file.path) for file in files if file.kind == "python"}
-    return index_of(texts, device)
+    return index_of(texts, device, root)
 
 
-def index_of(texts: Mapping[str, str], device: str = "") -> module_index.ModuleIndex:
+def index_of(
+    texts: Mapping[str, str], device: str = "", root: Path | None = None
+) -> module_index.ModuleIndex:
     """The index of a project from the texts of its Python files.
 
-    `device` is the origin's; without it every package counts as one that speaks of it.
+    `device` is the origin's; without it every package counts as one that speaks of it. Below `root`
+    is looked for what is built, which helpers depend on.
     """
     tree = module_index.ModuleIndex.of(list(texts))
+    if root is not None:
+        tree = replace(tree, built=find_built(root, tree.folders))
     tops = {*tree.packages, *(top for inner in tree.inner.values() for top in inner)}
-    speaking = {
-        top
-        for path, text in texts.items()
-        if device in text or HELPER in text
-        for top in tops
-        if path.startswith(f"{top}/")
-    }
-    tree = replace(tree, quiet=frozenset(tops - speaking))
+    speaking = frozenset(p for p, text in texts.items() if device in text or HELPER in text)
+    loud = {top for path in speaking for top in tops if path.startswith(f"{top}/")}
+    hollow = frozenset(top for top in tops if "import" not in texts.get(f"{top}/__init__.py", ""))
+    tree = replace(tree, quiet=frozenset(tops - loud), speaking=speaking, hollow=hollow)
     imports = {path: frozenset(ABSOLUTE.findall(f"\n{text}")) for path, text in texts.items()}
     loose = ((p, t) for p, t in texts.items() if not tree.package(p))
     eager = {path: frozenset(find_eager(f"\n{text}")) for path, text in loose}

@@ -44,6 +44,7 @@ def test_a_result_with_both_devices_in_one_expression_is_left_out() -> None:
     assert "both devices" in proven.left[0][1]
 
 
+CLEARS = "import torch\ntorch.cuda.empty_cache()\n"
 LAYOUTS = {
     "package": (
         {"pkg/__init__.py": "", "pkg/a.py": "import torch\nx = torch.ones(1).cuda\n"
@@ -95,6 +96,35 @@ LAYOUTS = {
          "m = u.module_from_spec(s)\ns.loader.exec_module(m)\n"},
         ["main.py"],
     ),
+    "packages of a program": (
+        {"models/__init__.py": "", "models/m.py": CLEARS, "utils/__init__.py": "",
+         "utils/u.py": CLEARS, "test.py": CLEARS,
+         "train.py": f"from models.m import torch\nfrom utils import u\n{CLEARS}"},
+        ["train.py"],
+    ),
+    "folders of a program": (
+        {"models/m.py": CLEARS, "utils/u.py": CLEARS,
+         "train.py": "from models.m import torch\nfrom utils.u import torch\n"},
+        ["train.py"],
+    ),
+    "program in src": (
+        {"pyproject.toml": "[tool.ruff]\n", "src/models/__init__.py": "",
+         "src/models/m.py": CLEARS, "src/data/d.py": CLEARS,
+         "src/train.py": f"import models.m\nfrom data.d import torch\n{CLEARS}",
+         "tools/eval.py": "import sys\nsys.path.append('src')\nimport models.m\n" + CLEARS},
+        ["tools/eval.py"],
+    ),
+    "program beside src, which it imports": (
+        {"src/__init__.py": "", "src/net.py": CLEARS, "main.py": f"import src.net\n{CLEARS}"},
+        ["main.py"],
+    ),
+    "packages of one distribution": (
+        {"pyproject.toml": "[project]\n[tool.setuptools]\npackages = ['hall', 'kitchen']\n",
+         "hall/__init__.py": "", "hall/door.py": CLEARS, "hall/wall.py": "",
+         "kitchen/__init__.py": "from kitchen.oven import torch\n", "kitchen/oven.py": CLEARS,
+         "more/__init__.py": "", "main.py": f"import hall.door\nimport kitchen.oven\n{CLEARS}"},
+        ["-c", "import kitchen.oven, main, hall.joymigrate_device"],
+    ),
 }  # fmt: skip
 
 
@@ -115,6 +145,31 @@ def test_an_added_import_resolves_as_the_program_resolves_it(name: str, tmp_path
     assert done.returncode == 0, done.stderr
 
 
+def test_files_of_a_package_that_a_host_loads_keep_a_helper_in_their_package(
+    tmp_path: Path,
+) -> None:
+    """A folder that is a package itself is not on the path."""
+    files = {"__init__.py": "from .models import m\n", "models/__init__.py": "",
+             "models/m.py": CLEARS, "utils/__init__.py": "", "utils/u.py": CLEARS,
+             "train.py": f"import models.m\nimport utils.u\n{CLEARS}"}  # fmt: skip
+    write_tree(tmp_path, {path: text.encode() for path, text in files.items()})
+    chip, origin = chips.target("ascend"), chips.origin()
+    found = scan([tmp_path], chip=chip, origin=origin, style=Style.AGNOSTIC)
+    texts = {f.path: f.after for f in found.findings if f.rule == "JM001"}
+    assert texts["models/m.py"] == "from models import joymigrate_device as jm"
+
+
+def test_distributions_that_install_apart_keep_a_helper_each(tmp_path: Path) -> None:
+    files = {"one/setup.py": "", "one/one_pkg/__init__.py": "", "one/one_pkg/a.py": CLEARS,
+             "two/setup.py": "", "two/two_pkg/__init__.py": "",
+             "two/two_pkg/a.py": f"import one_pkg.a\n{CLEARS}"}  # fmt: skip
+    write_tree(tmp_path, {path: text.encode() for path, text in files.items()})
+    chip, origin = chips.target("ascend"), chips.origin()
+    found = scan([tmp_path], chip=chip, origin=origin, style=Style.AGNOSTIC)
+    made = [p for p in patches(found) if p.path.name == "joymigrate_device.py"]
+    assert {p.path.parent.name for p in made} == {"one_pkg", "two_pkg"}
+
+
 def test_the_helper_is_imported_by_the_name_that_other_files_use() -> None:
     hub = {"hubconf.py": "from Hub.vision.net.a import f\n", "Hub/vision/net/__init__.py": "",
            "Hub/vision/net/a.py": "", "Hub/vision/main.py": "import net.a\n",
@@ -131,7 +186,7 @@ def test_the_helper_is_imported_by_the_name_that_other_files_use() -> None:
             "inner/deps/quant/joymigrate_device.py", "from quant import joymigrate_device as jm",
         )  # fmt: skip
     asking = "from ns.core.a import x\n"
-    namespace = {"src/ns/core/__init__.py": "", "src/ns/core/a.py": "",
+    namespace = {"setup.py": "", "src/ns/core/__init__.py": "", "src/ns/core/a.py": "",
                  "src/ns/core/deep/b.py": asking, "tests/t.py": asking}  # fmt: skip
     for path in ("src/ns/core/a.py", "src/ns/core/deep/b.py"):
         assert index_of(namespace).helper_home(path) == (
