@@ -1,6 +1,6 @@
 """A noisy backend: results of matrix products, reductions and transcendental functions are moved
 by up to some units in the last place, as another chip's would be. Convolutions in float32 take
-torch's own kernels in place of oneDNN's, which may be off by far more than a unit."""
+torch's other kernels in place of oneDNN's: either may be off by far more than a unit."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Noise(WatchingMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name.split("::")[-1]
-        with without_onednn() if is_plain_gradient(name, args) else nullcontext():
+        with without_onednn() if has_plain_kernel(name, args) else nullcontext():
             made = func(*args, **(kwargs or {}))
         if any(word in name for word in NOT) or not any(word in name for word in WORDS):
             return made
@@ -105,15 +105,15 @@ class Noise(WatchingMode):
         tensor.mul_(pool[start : start + size].view(tensor.shape))
 
 
-def is_plain_gradient(name: str, args: Any) -> bool:
-    """Whether a call is the gradient of a convolution in float32, whose bias oneDNN sums in a row.
+def has_plain_kernel(name: str, args: Any) -> bool:
+    """Whether a call is a convolution in float32, or its gradient, that torch's other kernels make
+    as well. They round otherwise: oneDNN sums the gradient of a bias in a row (80 units), NNPACK
+    multiplies patches that it has transformed (20 units).
 
-    torch's own kernel holds every patch of the batch at once: it is not taken for large ones.
+    They hold every patch of the batch at once: they are not taken for large ones.
     """
-    if name != "convolution_backward":
+    if name not in ("convolution", "convolution_backward"):
         return False
-    given, weight = args[1:3]
+    given, weight = args[1:3] if name == "convolution_backward" else args[:2]
     patches = given.numel() * math.prod(weight.shape[2:])
-    return patches <= PATCHES and all(
-        t.dtype == torch.float32 and t.is_contiguous() for t in (given, weight)
-    )
+    return patches <= PATCHES and all(t.dtype == torch.float32 for t in (given, weight))
