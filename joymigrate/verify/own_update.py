@@ -4,7 +4,8 @@ Settings and the optimiser's code on known tensors are compared elsewhere; neith
 that is wrong for the strides that these weights have. Here elements of every weight are taken as
 they lie in memory, before and after the step, and the optimiser's own code makes the step again
 from them on the CPU, once in float64 and once in the weight's type: what the second is off by is
-the measure for the device. A rule that is not one of single elements needs whole tensors.
+the measure for the device. A rule that is not one of single elements needs whole tensors, and is
+made once more with products and sums that are moved by rounding.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import torch
 from joymigrate.language import Text
 from joymigrate.verify import layout
 from joymigrate.verify.layout import has_strides, memory_of
+from joymigrate.verify.noise import Noise
 from joymigrate.verify.optimisers import needs_closure, settings_of, shadow_of
 from joymigrate.verify.wrong_call import WrongCallSearch
 
@@ -221,8 +223,11 @@ def judge(optimiser: Any, group: Any, bundle: Sequence[Elements]) -> Iterator[li
     """One row for each weight: (name, what, error, base)."""
     single = bundle[0].positions is not None
     wide = again(optimiser, group, bundle, torch.float64)
-    own = again(optimiser, group, bundle, None)
-    for one, exact, near in zip(bundle, wide, own, strict=True):
+    own = [again(optimiser, group, bundle, None)]
+    if not single:  # products and sums, which other kernels round otherwise
+        with Noise(1.0):
+            own.append(again(optimiser, group, bundle, None))
+    for one, exact, *near in zip(bundle, wide, *own, strict=True):
         worst = (0.0, "weight", 0.0)
         state = optimiser.state
         mine = next((p for p in group["params"] if is_same(p, one.weight)), None)
@@ -232,7 +237,7 @@ def judge(optimiser: Any, group: Any, bundle: Sequence[Elements]) -> Iterator[li
                 continue
             here = elements(local(held), one.positions).cpu().double()
             before = one.before.get(key)
-            error, base = measure_error(here, golden, near[key].double(), before, held.dtype)
+            error, base = measure_error(here, golden, [n[key] for n in near], before, held.dtype)
             if error / base > worst[0] / (worst[2] or 1.0):
                 worst = error, key, base
         yield [one.name, worst[1], worst[0], worst[2], single]
@@ -241,7 +246,7 @@ def judge(optimiser: Any, group: Any, bundle: Sequence[Elements]) -> Iterator[li
 def measure_error(
     here: torch.Tensor,
     golden: torch.Tensor,
-    near: torch.Tensor,
+    near: Sequence[torch.Tensor],
     before: torch.Tensor | None,
     dtype: torch.dtype,
 ) -> tuple[float, float]:
@@ -250,10 +255,11 @@ def measure_error(
     moved = (golden - start.view_as(golden)).abs()
     scale = golden.abs() + moved + TINY * moved.square().mean().sqrt() + 1e-300
     unit = torch.finfo(dtype).eps / 2 if dtype.is_floating_point else 0.0
-    error, base = (
-        ((x.view_as(golden) - golden).abs() / scale).nan_to_num().max() for x in (here, near)
+    error, *bases = (
+        float(((x.double().view_as(golden) - golden).abs() / scale).nan_to_num().max())
+        for x in (here, *near)
     )
-    return float(error), max(float(base), unit, 1e-300)
+    return error, max(*bases, unit, 1e-300)
 
 
 def again(
