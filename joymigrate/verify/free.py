@@ -4,6 +4,7 @@ that departs is the place, and its kind tells what was done otherwise. No torch.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +25,8 @@ IN_TRAINING = "in training mode here, in evaluation mode in the baseline"
 IN_EVALUATION = "in evaluation mode here, in training mode in the baseline"
 PHASES = {"grad": Phase.BACKWARD, "gout": Phase.BACKWARD, "param": Phase.OPTIMISER}
 PHASES |= {"state": Phase.OPTIMISER, "buffer": Phase.STATE}
+NUMBER = re.compile(r"\d+")
+Sibling = tuple[str, str, str]  # kind, module without numbers, leaf
 
 
 @dataclass(slots=True)
@@ -116,14 +119,15 @@ class FreeStep:
         models: Mapping[str, Any],
         judge: Judge,
         moved: float = 0.0,
+        known: dict[Sibling, float] | None = None,
     ) -> None:
         self.found, self.view, self.step, self.models = found, view, step, models
-        usual = self.usual_nulls(judge)
-        alone = [math.prod(shape) == 1 for shape in found.table.shape]
-        types = map(resolution, found.table.dtype)
+        table, usual = found.table, self.usual_nulls(judge)
+        alone = [math.prod(shape) == 1 for shape in table.shape]
+        alike = self.alike_nulls(judge, known)
         floors = [
-            max(usual[kind][one], moved, least)
-            for kind, one, least in zip(found.table.kind, alone, types, strict=True)
+            max(usual[table.kind[row]][alone[row]], alike[row], moved, resolution(table.dtype[row]))
+            for row in range(len(table))
         ]
         self.decided: list[SeriesDecision | None] = [
             None
@@ -144,6 +148,21 @@ class FreeStep:
             errors = [null[key].points[0][1] for null in judge.nulls if key in null]
             nulls[kind] += [max(errors)] if errors else []
         return {k: (float(np.median(e[1:] or e)), max(e)) for k, e in nulls.items()}
+
+    def alike_nulls(self, judge: Judge, known: dict[Sibling, float] | None) -> list[float]:
+        """What each record and its siblings are off by in the baseline's own runs, at the most, in
+        this step or one before (`known`): where rounding flips a choice, one run shows it in one
+        expert or layer, and another in the next."""
+        most = {} if known is None else known
+        siblings = [
+            (kind, NUMBER.sub("", module), leaf)
+            for module, _, kind, leaf in self.found.table.keys()  # noqa: SIM118
+        ]
+        for row, sibling in enumerate(siblings):
+            key = record_key(self.step, row)
+            errors = [null[key].points[0][1] for null in judge.nulls if key in null]
+            most[sibling] = max([most.get(sibling, 0.0), *errors])
+        return [most[sibling] for sibling in siblings]
 
     def weights_apart(self, judge: Judge) -> float:
         """How far the baseline's own runs have all weights apart as the step ends, relative to

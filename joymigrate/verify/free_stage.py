@@ -53,6 +53,7 @@ def steps(
     random: set[str] = set() if alike else drawing(theirs)
     judged = any(row.metric in ("update", OWN_UPDATE) and row.status.compared for row in rows)
     reason, moved = None, 0.0
+    alike_nulls: dict[free.Sibling, float] = {}
     series = [rank.json("watch.json").get("series", {}) for rank in (ours, theirs)]
     begins = find_restarted(*series) if series[1] else []
     for step in ours.steps:
@@ -60,7 +61,7 @@ def steps(
             continue
         table, other = merge_ranks(baseline.ranks, step), merge_ranks(target.ranks, step)
         compared = free.compare_step(table, other, pairing.names)
-        one = free.FreeStep(compared, view, step, pairing.names, limits, moved)
+        one = free.FreeStep(compared, view, step, pairing.names, limits, moved, alike_nulls)
         moved = max(moved, one.weights_apart(limits))
         found.depth += free.depth(compared, view, step)
         narrowed.update(free.find_narrowed(compared))
