@@ -21,6 +21,7 @@ from joymigrate.verify.model import Cause, Difference, Phase, RecordStatus
 from joymigrate.verify.module_stage import UNLIKE, ModuleStage
 from joymigrate.verify.optimiser_stage import OWN_UPDATE, optimisers
 from joymigrate.verify.pairing import Pairing
+from joymigrate.verify.rest_cause import cause_of_gradients
 from joymigrate.verify.series import find_restarted, random_words
 from joymigrate.verify.update_cause import cause_of_update
 from joymigrate.verify.watch_ranks import drawing, draws_alike
@@ -71,6 +72,8 @@ def steps(
             culprit = one.mode(a, b) or one.first(random, judged)
         if culprit is not None and culprit.phase == "forward" and culprit.op != "mode":
             culprit, reason = tell_forward(culprit, replayed, alike, begins, found)
+        if culprit is not None and culprit.reason == free.CHANGED:
+            culprit = replace(culprit, cause=cause_of_gradients(ours, theirs, step))
         rows += free_rows(compared, one, culprit, explained)
         if culprit is not None:
             rows.append(culprit)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from joymigrate.language import Text
-from joymigrate.verify import crash, free
+from joymigrate.verify import crash
 from joymigrate.verify.bundle import Bundle
 from joymigrate.verify.display import Display
 from joymigrate.verify.findings import Findings
@@ -241,8 +241,6 @@ def fact_of(row: Difference) -> str | None:
         return None
     if row.phase == "loss" and row.value == math.inf:  # on one side alone
         return "overflow"
-    if row.reason == free.CHANGED:
-        return "gradients after the backward pass"
     if op == "mode":
         if reason in ("with gradients", "without gradients"):
             return "gradients on or off"

@@ -7,8 +7,9 @@ from typing import Any
 
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.calls import cause_of
+from joymigrate.verify.cause import of_operator
 from joymigrate.verify.model import Cause, Difference
-from joymigrate.verify.rest_stage import key_of
+from joymigrate.verify.rest_stage import OWN_ARITHMETIC, key_of
 
 
 def cause_of_rest(ours: Rank, theirs: Rank, row: Difference) -> Cause:
@@ -26,7 +27,24 @@ def cause_of_rest(ours: Rank, theirs: Rank, row: Difference) -> Cause:
     diff = cause_of(event.get("trace"), twin.get("trace"))
     if diff is not None:
         return Cause(diff.cause, diff.words, "diff", diff.lines)
+    operator = twin.get("operator")
+    if row.reason == OWN_ARITHMETIC and operator:
+        name, given, line = operator["call"]
+        same = [call[2] for call in event.get("trace", ()) if list(call[:2]) == [name, given]]
+        return of_operator(operator)._replace(lines=(same[0] if same else one, line))
     return Cause(lines=lines)
+
+
+def cause_of_gradients(ours: Rank, theirs: Rank, step: int) -> Cause:
+    """What both sides call otherwise on the gradients of a step, before its optimisers take them:
+    reducing, clipping, adding up. Empty where these calls are the same."""
+    mine, other = events(ours), events(theirs)
+    for key, event in mine.items():
+        if key[:2] == ("gradients", step) and key in other:
+            diff = cause_of(event.get("trace"), other[key].get("trace"))
+            if diff is not None:
+                return Cause(diff.cause, diff.words, "diff", diff.lines)
+    return Cause()
 
 
 def line_of(event: Mapping[str, Any] | None, row: Difference) -> str:

@@ -27,6 +27,7 @@ AT_A_PLATEAU = (
     "the rate follows a measured result that rounding has moved over the scheduler's threshold; "
     "given the baseline's results, the scheduler does as the baseline's"
 )
+OWN_ARITHMETIC = "the device's arithmetic is off from float64 on the same values"
 GRADIENT_BACK = "the loss sends back another gradient here"
 # What is seen where no calls differ that would tell why.
 OTHER_NUMBER = "from the baseline's values this is {target}, {golden} in the baseline"
@@ -348,8 +349,7 @@ class EventJudge:
         allowed = max(RATIO * base, least)
         judged = status is not RecordStatus.FAIL and own is not None and "content" not in theirs
         if judged and own > allowed:
-            reason = "the device's arithmetic is off from float64 on the same values"
-            yield self.row(name, RecordStatus.FAIL, own, allowed, reason)
+            yield self.row(name, RecordStatus.FAIL, own, allowed, OWN_ARITHMETIC)
             return
         yield self.row(name, status, error, limit, reason)
 

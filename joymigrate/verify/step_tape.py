@@ -40,6 +40,7 @@ from joymigrate.verify.tape_entries import (
 )
 from joymigrate.verify.tape_matching import match_externals
 from joymigrate.verify.transforms import tensors_in
+from joymigrate.verify.wrong_call import FLOOR, RATIO
 
 MOST_EVENTS = {"input": 12, "loss": 8, "gradients": 4, "state": 1, "output": 1}  # of one step
 MOST_READS = 32  # values read in one step
@@ -77,6 +78,7 @@ class StepTape:
         self.grown: list[torch.Tensor] = []  # leaves that the tape knows, also those that it made
         self.noted_seeds = 0  # of those that the tape knows
         self.differentiating = False  # inside of torch.autograd.grad
+        self.looked = False  # for a call that is wrong by itself
         self.evidence: tuple[dict[str, Any], dict[str, torch.Tensor]] | None = None
         self.baseline: dict[tuple[str, int, int, str], dict[str, Any]] | None = None
 
@@ -561,9 +563,25 @@ class StepTape:
                 if name not in returned:
                     rows[name]["native"] = apart(summary(actual[name]), summary(value))
                     rows[name]["dtype"] = str(actual[name].dtype).removeprefix("torch.")
+        self.look_for_wrong_call(entry, slots, theirs["sinks"])
         if self.evidence is None:
             with contextlib.suppress(RuntimeError, TypeError, ValueError, KeyError):
                 self.evidence = keep_case(entry, self.tape, slots, values, theirs["sinks"])
+
+    def look_for_wrong_call(
+        self, entry: dict[str, Any], slots: Mapping[str, TapeSlot], theirs: Mapping[str, Any]
+    ) -> None:
+        """Which call makes a value that is far worse here than the baseline's, in the first event
+        that has one."""
+        wrong = [
+            slots[name]
+            for name, row in entry["rows"].items()
+            if row.get("native", 0.0) > RATIO * max(theirs[name].get("native", 0.0), FLOOR)
+        ]
+        if wrong and not self.looked:
+            self.looked = True
+            with contextlib.suppress(Exception):  # the program's own calls, run once more
+                entry["operator"] = self.tape.find_wrong_call(wrong)
 
     def role_of_value(self, slot: TapeSlot) -> str:
         """What a value that the program reads is, by the calls that make it."""

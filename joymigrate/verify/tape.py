@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from joymigrate.verify.call_trace import describe_call
 from joymigrate.verify.isolated_pass import default_of, exactly, keep_generators, raw_bytes
+from joymigrate.verify.layout import copy_as
 from joymigrate.verify.source_lines import where
 from joymigrate.verify.summaries import apart, summary
 from joymigrate.verify.tables import Tables, made_before_models
@@ -44,6 +45,7 @@ from joymigrate.verify.tape_entries import (
 from joymigrate.verify.traced_number import Number, numbers_in
 from joymigrate.verify.transforms import Again, Taken, map_leaves, tensors_in
 from joymigrate.verify.uninitialised_memory import fill_blanks
+from joymigrate.verify.wrong_call import look_at
 
 VIEWS = ("T", "mT", "H", "mH", "real", "imag")
 TORCH = str(Path(torch.__file__).parent)
@@ -598,6 +600,28 @@ class Tape(TorchFunctionMode):
                     )
                     result.gradients = dict(zip(starts, got, strict=True))
         return result
+
+    def find_wrong_call(self, sinks: Sequence[TapeSlot]) -> dict[str, Any] | None:
+        """The first call behind some values that is wrong by itself, on the operands that it had
+        here, and how both sides tell it (`call`). Raises what torch raises."""
+        entries, outside, _ = self.needed(sinks)
+        held = {e.slot.number: e.value() for e in outside}
+        env: dict[int, Any] = {n: copy_as(value) for n, value in held.items() if value is not None}
+
+        def place(leaf: Any) -> Any:
+            return env[leaf.number] if isinstance(leaf, TapeSlot) else leaf
+
+        with keep_generators(), torch.no_grad():
+            for entry in entries:
+                args, kwargs = (map_leaves(v, place) for v in (entry.args, entry.kwargs))
+                found = look_at(entry.call, args, kwargs) if entry.told is not None else None
+                if found is not None:
+                    return {**{k: v for k, v in found.items() if k != "case"}, "call": entry.told}
+                made = entry.call(*args, **kwargs)
+                results = [made] if entry.name == "number" else tensors_in(made)
+                numbers = [slot.number for slot in entry.results]
+                env.update(zip(numbers, results, strict=True))
+        return None
 
 
 def in_16_bits(outputs: Iterable[torch.Tensor]) -> bool:

@@ -18,7 +18,6 @@ PLACES = {
     "gradients on or off": "mode",
     "other settings": "forward",
     "loaded state": "weights state",
-    "gradients after the backward pass": "gradients backward",
     "gradient scale": "gradients backward loss",
 }
 # Differences of both sides' calls: the fault is the one place where the programs' sources differ.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from joymigrate.verify.isolated_pass import exactly
 from joymigrate.verify.rest_stage import of_table
@@ -34,6 +37,31 @@ def tape() -> Iterator[Tape]:
 def again(tape: Tape, tensor: torch.Tensor, change: dict[int, torch.Tensor] | None = None) -> float:
     tape.inside = True
     return float(tape.rerun([tape.slot(tensor)], change or {}).values[0])
+
+
+class Misread(TorchDispatchMode):
+    """A device whose cumsum takes float32 as if it lay in the order of its rows."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "cumsum" in str(func) and args[0].dtype is torch.float32:
+            x = args[0]
+            args = (x.as_strided((x.numel(),), (1,)).view(x.shape), *args[1:])
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("device", [Misread, nullcontext])
+def test_a_call_that_is_wrong_by_itself_is_found_behind_a_value(tape: Tape, device: Any) -> None:
+    x = torch.from_numpy(np.arange(6, dtype=np.float32).reshape(2, 3))
+    with device():
+        total = (x * 1.5).T.cumsum(0).square().sum()
+        tape.inside = True
+        found = tape.find_wrong_call([tape.slot(total)])
+    if device is nullcontext:
+        assert found is None
+    else:
+        assert found is not None
+        assert (found["call"][0], found["strides"]) == ("cumsum", "(1, 3)")
+        assert found["call"][2].startswith("tests/verify/test_tape.py:")
 
 
 def test_a_loss_is_computed_again_from_other_values(tape: Tape) -> None:
