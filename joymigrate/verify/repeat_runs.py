@@ -167,8 +167,11 @@ def find_unrepeated(ours: Rank, again: Rank, end: float = math.inf) -> dict[str,
     what is known of the same place in earlier steps holds."""
     found: dict[str, Any] = {"events": {}, "numbers": {}}
     weights, others = (one.program.get("weights", {}) for one in (ours, again))
+    ended = {} if end < math.inf else None  # before the model was called: nobody knows
     found["weights"] = sorted(
-        name for name, one in weights.items() if others.get(name, one)["sha256"] != one["sha256"]
+        name
+        for name, one in weights.items()
+        if (other := others.get(name, ended)) is not None and other.get("sha256") != one["sha256"]
     )
     there = {key_of(event): event for event in again.json("tape.json").get("events", [])}
     by_place: dict[tuple[str, int, str], dict[str, list[int]]] = {}

@@ -386,3 +386,16 @@ def test_a_folder_that_was_made_goes_as_a_whole(tmp_path: Path) -> None:
         assert bundle.exists()
         (tmp_path / "new" / "out").mkdir()  # a program that refuses a folder that is there
     assert (tmp_path / "new" / "out" / "empty").is_dir()
+
+
+def test_weights_of_a_model_that_is_called_behind_the_end_of_the_other_runs_are_untold(
+    tmp_path: Path,
+) -> None:
+    """An average that is asked after training: the other runs ended before, and its weights were
+    held to the bytes of the first run's."""
+    ours, other = (rank(tmp_path / name, {}, 1.0, 7.5) for name in ("a", "b"))
+    program = json.loads((other.folder / "program.json").read_bytes())
+    del program["weights"]["w"]
+    (other.folder / "program.json").write_text(json.dumps(program))
+    assert find_unrepeated(ours, other, 3)["weights"] == ["w"]
+    assert find_unrepeated(ours, other)["weights"] == []  # it never calls it
