@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -191,7 +190,7 @@ def judge_distance(
     name: str, key: str, error: float, order: int, judge: Judge, found: Findings
 ) -> Iterator[Difference]:
     """By the distance; nothing where it can't be told."""
-    series, chosen = single(error), math.isfinite(found.chosen)
+    series, chosen = single(error), found.may_choose
     decided = judge.decide(("file", f"{name} {key}"), series)
     if not is_untold(judge, found, series, decided, name):
         same = RecordStatus.IDENTICAL if error == 0 else RecordStatus.PASS

@@ -69,6 +69,12 @@ class Findings:
     flips: bool = False  # the baseline's own runs choose otherwise, too
     end: float = math.inf  # step from which the sides do not compute the same thing any more
 
+    @property
+    def may_choose(self) -> bool:
+        """Whether results may be others because the program chose otherwise: here, or in the
+        baseline's own runs, of which two do not tell how far a choice moves them."""
+        return self.flips or math.isfinite(self.chosen)
+
     def failed(self, *stages: str) -> Difference | None:
         """The first failure, of some stages alone."""
         rows = (row for row in self.rows if row.status.failed)

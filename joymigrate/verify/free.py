@@ -108,6 +108,11 @@ def resolution(dtype: str) -> float:
     return ROUNDED_LAST.get(dtype, RESOLUTION)
 
 
+def without_numbers(name: str) -> str:
+    """What the siblings of a module or value are called alike: layers, experts."""
+    return NUMBER.sub("", name)
+
+
 class FreeStep:
     """One step of both sides, and which of its records depart."""
 
@@ -155,7 +160,7 @@ class FreeStep:
         expert or layer, and another in the next."""
         most = {} if known is None else known
         siblings = [
-            (kind, NUMBER.sub("", module), leaf)
+            (kind, without_numbers(module), leaf)
             for module, _, kind, leaf in self.found.table.keys()  # noqa: SIM118
         ]
         for row, sibling in enumerate(siblings):

@@ -8,16 +8,21 @@ baseline's other runs are its null. One rate of false alarms holds for all serie
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
 
 from joymigrate.stats import t_quantile
 from joymigrate.verify.tolerance_file import JudgeLimits
 
 Key = tuple[str, str]  # kind and name
 RECORD: Key = ("record", "")  # the kind of the records of steps
-FEWEST = 5  # values that tell a tail: a tenth of 50
+# Kinds of series whose points are steps of the run.
+BY_STEP = ("input", "held", "result", "loss", "plateau", "weight", "update", "growth")
+FEWEST = 4  # series that tell what is usual
 ALL_OF_IT = 1.0  # a relative error that is as large as what is seen: no less can be told
 RESOLUTION = 2.0**-23  # of float32, in which the sizes of what is seen are kept
 
@@ -69,6 +74,8 @@ class Judge:
     end: float = math.inf  # the first step that the baseline's other runs did not see
     weights: float = RESOLUTION  # the rounding of the coarsest type of a weight
     known: dict[bool, float] = field(default_factory=dict)  # factors, once they are asked for
+    # the usual error of a kind of series till each step, likewise
+    usual: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = field(default_factory=dict)
 
     def decide(self, key: Key, series: ErrorSeries) -> SeriesDecision:
         """Whether and where the target departs."""
@@ -82,43 +89,66 @@ class Judge:
             # What is not finite on one side alone needs no null.
             at = next((at for at, error in series.points if error == math.inf), None)
             return SeriesDecision(at, worst, None, -math.inf if worst else math.inf)
-        factor, null, limit = self.factor(key), max(self.least(series), self.floor), 0.0
-        untold = math.inf
+        factor, least, null = self.factor(key), self.least(key, series), self.floor
+        limit, untold = 0.0, math.inf
         known, next_one = sorted(point for one in others for point in one.points), 0
         for at, error in sorted(series.points):
             while next_one < len(known) and known[next_one][0] <= at:
                 null, next_one = max(null, known[next_one][1]), next_one + 1
-            limit = factor * null
+            limit = factor * max(null, least(at))
             if not error <= limit:
                 return SeriesDecision(at, error, limit)
             untold = at if limit >= ALL_OF_IT and untold == math.inf else untold
         return SeriesDecision(None, worst, limit, untold)
 
-    def least(self, series: ErrorSeries) -> float:
-        """The error below which a series has none, by the types of the program."""
+    def least(self, key: Key, series: ErrorSeries) -> Callable[[int], float]:
+        """The error below which a series has none at a step: by the types of the program, and by
+        what half of the series of its kind are off by till then in the baseline's runs. One that
+        happened to move less in them will not do so in every clean run."""
         digits = max(self.weights / RESOLUTION, 1.0) if series.of_weight else 1.0
-        return max(series.floor * digits, self.grain)
+        least = max(series.floor * digits, self.grain)
+        if key[0] not in BY_STEP:
+            return lambda at: least
+        steps, usual = self.usual_errors(key[0])
+        return lambda at: max(least, usual[np.searchsorted(steps, at, "right") - 1])
+
+    def usual_errors(self, kind: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The median over the series of a kind of the most that each is off by till a step."""
+        if kind not in self.usual:
+            found: dict[Key, list[tuple[int, float]]] = {}
+            for null in self.nulls:
+                for key, one in null.items():
+                    if key[0] == kind and not one.exact:
+                        found.setdefault(key, []).extend(one.points)
+            steps = np.unique([at for points in found.values() for at, _ in points] or [0])
+            rows = np.full((max(len(found), 1), len(steps)), np.nan)
+            for row, points in zip(rows, found.values(), strict=False):
+                for at, error in points:
+                    place = np.searchsorted(steps, at)
+                    row[place] = np.fmax(row[place], min(error, ALL_OF_IT))
+                np.fmax.accumulate(row, out=row)
+            usual = np.nan_to_num(np.nanmedian(rows, axis=0))
+            self.usual[kind] = steps, usual if len(found) >= FEWEST else np.zeros(len(steps))
+        return self.usual[kind]
 
     def factor(self, key: Key = RECORD) -> float:
         """How many times its null a clean error may be: by how far the baseline's own runs are
         apart from one another, in all that is seen of them, and by how coarsely the target rounds.
-        Never less than the tail of the records of steps, or of the series of the run; not in 16
-        bits, where it would let gradients pass that are twice the baseline's."""
+        Series of the run begin with what records of steps tell, which are many more."""
         of_steps = key[0] == RECORD[0]
         if of_steps not in self.known:
-            spreads, limits = list(self.spreads()), self.limits
-            found = [value for _, value in spreads]
+            limits = self.limits
             weight, alpha = limits.weight or 1.0, limits.alpha or 1e-3
-            spread = 1.0 if limits.spread is None else limits.spread
-            freedom = len(found) + weight
-            squares = sum(value**2 for value in found) / 2  # of each of the two runs
-            variance = (squares + weight * spread**2) / freedom
+            variance = (1.0 if limits.spread is None else limits.spread) ** 2
+            freedom, found = weight, list(self.spreads())
+            for kind in (True, False)[: 1 if of_steps else 2]:
+                mine = [value for name, value in found if (name == RECORD[0]) is kind]
+                squares = sum(value**2 for value in mine) / 2  # of each of the two runs
+                freedom = len(mine) + weight
+                variance = (squares + weight * variance) / freedom
             quantile = t_quantile(1 - alpha / max(self.tests, 1), freedom)
             room = math.sqrt(variance * (1 + 1 / max(len(self.nulls), 1)))
-            mine = [value for kind, value in spreads if (kind == RECORD[0]) is of_steps]
-            tail = tail_quantile(mine, alpha) if self.grain <= RESOLUTION else 0.0
-            most = max(room * quantile, tail)
-            self.known[of_steps] = math.exp(min(most, 100.0)) * self.coarser
+            self.known[of_steps] = math.exp(min(room * quantile, 100.0)) * self.coarser
         return self.known[of_steps]
 
     def spreads(self) -> Iterable[tuple[str, float]]:
@@ -127,26 +157,14 @@ class Judge:
         for first, second in zip(self.nulls, self.nulls[1:], strict=False):
             for key, one in first.items():
                 if key in second and not one.exact:
-                    found = list(ratios(one, second[key], self.least(one)))
+                    found = list(ratios(one, second[key], self.least(key, one)))
                     if found:
                         yield key[0], math.sqrt(sum(value**2 for value in found) / len(found))
 
 
-def tail_quantile(found: Sequence[float], alpha: float) -> float:
-    """What none of so many logarithms is above, but at this rate: their largest tenth goes on as an
-    exponential tail (Hill 1975, Annals of Statistics 3). An update by the sign of a gradient that
-    is rounding makes such tails. 0 where the tenth is too few to tell."""
-    count = len(found) // 10
-    if count < FEWEST:
-        return 0.0
-    *largest, start = sorted(found, reverse=True)[: count + 1]
-    mean_excess = sum(largest) / count - start
-    return start + mean_excess * math.log(count / alpha)
-
-
-def ratios(one: ErrorSeries, two: ErrorSeries, floor: float) -> Iterable[float]:
-    """Logarithms of what two null series are apart by, where either is above the floor."""
+def ratios(one: ErrorSeries, two: ErrorSeries, least: Callable[[int], float]) -> Iterable[float]:
+    """Logarithms of what two null series are apart by, where either is above the least error."""
     a, b = (list(accumulate((e for _, e in s.points), max)) for s in (one, two))
-    for mine, other in zip(a, b, strict=False):
-        if max(mine, other) > floor and math.isfinite(max(mine, other)):
+    for (at, _), mine, other in zip(one.points, a, b, strict=False):
+        if max(mine, other) > (floor := least(at)) and math.isfinite(max(mine, other)):
             yield math.log(max(mine, floor) / max(other, floor))

@@ -68,7 +68,7 @@ def row_of(
     decided = judge.decide(column.key, series)
     if is_untold(judge, found, series, decided, PRINTED):
         return None
-    at, reason, chosen = decided.at, None, math.isfinite(found.chosen)
+    at, reason, chosen = decided.at, None, found.may_choose
     flipped = found.flips and series.exact  # words that are sampled, counts of what is chosen
     if at is not None and (flipped or math.isfinite(found.end)):
         found.leave_out(PRINTED, len(series.points), UNTOLD if flipped else PARTED)

@@ -22,7 +22,7 @@ from joymigrate.verify.bundle import Bundle, Rank, open_bundle
 from joymigrate.verify.bundle.write import MANIFEST, RankWriter, complete
 from joymigrate.verify.calls import same_value
 from joymigrate.verify.files_stage import observe_files
-from joymigrate.verify.free import compare_step, record_key, resolution
+from joymigrate.verify.free import compare_step, record_key, resolution, without_numbers
 from joymigrate.verify.identity import owner_of
 from joymigrate.verify.judge import ErrorSeries, Judge, Key
 from joymigrate.verify.module_stage import other_numbers
@@ -35,6 +35,7 @@ from joymigrate.verify.watch_ranks import whole_steps
 
 AGAIN = "again.json"
 RUNS = 2
+SHARED = ("loss", "update", "growth", "weight", "held")  # series whose siblings share their nulls
 ROLES = ("other", "table")  # of values that come from elsewhere; others follow from a run
 ANEW = 1e-3  # relative: a plain number that is another one, and not the same but for rounding
 SECONDS = 30.0  # of the first run's time that each of the others is given, or the recorded steps
@@ -52,7 +53,7 @@ def judge_of(
     runs, end = runs_of(rank), ended_at(rank)
     watch, lines = rank.json("watch.json"), rank.json("printed.json").get("lines", [])
     nulls = [
-        share_losses(observe_run(whole_steps(watch, end), whole_steps(run["watch"], end), {}))
+        share_siblings(observe_run(whole_steps(watch, end), whole_steps(run["watch"], end), {}))
         | observe_prints(lines, run["printed"])
         | observe_files(outputs, run.get("outputs", {}))
         | dict(null_records(rank, run["tables"]))
@@ -69,11 +70,20 @@ def judge_of(
     return Judge(limits, nulls, tests, usual, coarser, grain, end, weights)
 
 
-def share_losses(series: Mapping[Key, ErrorSeries]) -> dict[Key, ErrorSeries]:
-    """Every loss with the errors of all: they are made of the same weights, and where rounding
-    flips a choice in a model, one run shows it in this loss, and another in the next."""
-    points = sorted(p for key, one in series.items() if key[0] == "loss" for p in one.points)
-    return {k: replace(s, points=points) if k[0] == "loss" else s for k, s in series.items()}
+def share_siblings(series: Mapping[Key, ErrorSeries]) -> dict[Key, ErrorSeries]:
+    """Every loss with the errors of all, and a weight's series with those of the same weight of
+    modules that are called alike but for numbers: where rounding flips a choice in a model, one run
+    shows it in this loss, layer or expert, and another in the next."""
+    points: dict[Key, list[tuple[int, float]]] = {}
+    for key, one in series.items():
+        if key[0] in SHARED:
+            points.setdefault((key[0], without_numbers(key[1])), []).extend(one.points)
+    return {
+        (kind, name): replace(one, points=sorted(points[kind, without_numbers(name)]))
+        if kind in SHARED
+        else one
+        for (kind, name), one in series.items()
+    }
 
 
 def usual_error(rank: Rank, runs: Sequence[Mapping[str, Any]]) -> float:

@@ -576,7 +576,7 @@ class StepTape:
         wrong = [
             slots[name]
             for name, row in entry["rows"].items()
-            if row.get("native", 0.0) > RATIO * max(theirs[name].get("native", 0.0), FLOOR)
+            if row.get("native", 0.0) > RATIO * max(theirs.get(name, {}).get("native", 0.0), FLOOR)
         ]
         if wrong and not self.looked:
             self.looked = True

@@ -33,6 +33,8 @@ PARTED = "the sides do not compute the same from here on"
 FARTHER = "farther from the baseline's than the baseline's own runs are from one another"
 CHOSEN = "the program chooses by what its models compute, which rounding may flip"
 
+RANKS = ("topk", "sort", "argsort", "argmax", "argmin", "round", "sign")
+
 
 @dataclass(frozen=True, slots=True)
 class SeriesKind:
@@ -100,6 +102,7 @@ def judge_run(
     found.compared["run"] = int(min(steps, judge.end))
     run = RunJudge(a, b, roots, Display(ours.program), judge, found, steps)
     run.same_draws = draws_alike(ours, theirs)
+    run.chooses_inside = chooses_inside(ours)
     if not run.same_draws and drawing(theirs):
         found.end = 0
         found.leave_out("run", steps, "its models draw other random numbers on this device")
@@ -151,6 +154,7 @@ class RunJudge:
         self.series = observe_run(ours, theirs, roots)
         self.steps = steps
         self.same_draws = True
+        self.chooses_inside = False
 
     def rows(self) -> Iterator[Difference]:
         """One row for each series."""
@@ -276,6 +280,7 @@ class RunJudge:
         if at is None:
             return tell(blank, decided, None, False)
         chosen = at >= self.found.chosen and kind not in ("seed", "random", "batch")
+        chosen |= self.chooses_inside and kind in ("update", "growth")
         return tell(blank, decided, CHOSEN if chosen else self.reason(kind, name, at), chosen)
 
     def reason(self, kind: str, name: str, at: int) -> Any:
@@ -303,6 +308,14 @@ class RunJudge:
         ]
         steps = [{int(item[0]) for item in side} for side in sides]
         return any(step in side and len(side) <= self.steps / 2 for side in steps)
+
+
+def chooses_inside(rank: Rank) -> bool:
+    """Whether the models' own code ranks or rounds what it computes: a choice of experts that
+    rounding flips moves some of their weights otherwise."""
+    calls = rank.json("forced.json").get("lessons", [])
+    traces = (trace for call in calls for trace in call.get("trace", {}).values())
+    return any(str(name).strip("_") in RANKS for trace in traces for name, *_ in trace)
 
 
 ORDER = {kind: seen.order for kind, seen in KINDS.items()}

@@ -56,9 +56,11 @@ def test_tokens_that_the_baselines_own_runs_choose_otherwise_are_not_told() -> N
     ours, theirs = ["says [9, 4]\n"], ["says [25, 4]\n"]
     assert RecordStatus.FAIL in verdict(ours, theirs, ours, ours)
     assert verdict(ours, theirs, ours, ours, flips=True) == [RecordStatus.PASS]
-    numbers = scores(PLAIN), scores([one * 1.4 for one in PLAIN])  # no choice: by their distance
+    numbers = scores(PLAIN), scores([one * 1.4 for one in PLAIN])  # may follow from a choice
     null = [scores(values) for values in ROUNDED]
-    assert RecordStatus.FAIL in verdict(*numbers, *null, flips=True)
+    doubted = verdict(*numbers, *null, flips=True)
+    assert RecordStatus.WARN in doubted
+    assert RecordStatus.FAIL not in doubted
 
 
 def test_the_last_digit_that_is_printed_is_no_error() -> None:

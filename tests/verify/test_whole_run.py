@@ -82,7 +82,7 @@ def test_how_far_a_weight_in_16_bits_moves_is_told_by_the_digits_that_it_has() -
 
 def test_a_choice_that_rounding_flips_shows_in_any_loss_of_its_step() -> None:
     one = {("loss", "0"): [(3, 1e-7), (4, 4e-4)], ("loss", "1"): [(3, 1e-7), (4, 1e-7)]}
-    nulls = [repeat_runs.share_losses({k: ErrorSeries(v) for k, v in one.items()})] * 2
+    nulls = [repeat_runs.share_siblings({k: ErrorSeries(v) for k, v in one.items()})] * 2
     judge = judge_by(*nulls)
     assert judge.decide(("loss", "1"), ErrorSeries([(4, 2e-4)])).at is None
     assert judge.decide(("loss", "1"), ErrorSeries([(3, 2e-4)])).at == 3  # no run has it so early
