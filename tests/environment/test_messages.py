@@ -281,7 +281,8 @@ THIRTY = Path(__file__).parents[2] / "benchmarks/strangers/rehearse/environments
 # No row says which CANN a development release takes; a variable that only sglang reads; words for
 # which another thread (vllm-ascend issue 6676) has another cause.
 UNTOLD = ("vllm-ascend/issues/154", "sglang/issues/22840", "vllm-ascend/issues/5599")
-OTHERS = {"network-file": "hccn-conf", "module-missing": "plugin-missing"}  # named after the first run
+# Causes that have got their names after the first run.
+OTHERS = {"network-file": "hccn-conf", "module-missing": "plugin-missing"}
 
 
 @pytest.mark.parametrize(

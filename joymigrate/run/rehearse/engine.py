@@ -27,6 +27,7 @@ from joymigrate.run.rehearse.operator import RehearsedOperator, out_variant
 from joymigrate.run.rehearse.overhead_watch import find_overheads
 from joymigrate.run.rehearse.overheads import Overhead
 from joymigrate.run.rehearse.record import RehearsalRecord
+from joymigrate.run.rehearse.refs.precondition import PreconditionError
 from joymigrate.run.rehearse.settings import RehearsalSettings
 from joymigrate.run.rehearse.signatures import Signatures, settle
 from joymigrate.run.rehearse.streams import Streams
@@ -330,6 +331,10 @@ class Dispatch:
         """Compute, in another way where torch's CPU build has a gap that the chip has not."""
         try:
             return self.compute(*args, **kwargs)
+        except PreconditionError as error:
+            if self.engine.is_nested():
+                raise
+            raise self.engine.vendor.refuse_numbers(self.operator, error) from error
         except RuntimeError as error:
             if not gap.is_gap(error):
                 raise

@@ -19,6 +19,7 @@ from joymigrate.run.rehearse.constraints import KINDS, NOBODY
 from joymigrate.run.rehearse.limits import Limits
 from joymigrate.run.rehearse.operator import RehearsedOperator
 from joymigrate.run.rehearse.record import RehearsalRecord
+from joymigrate.run.rehearse.refs.precondition import PreconditionError
 from joymigrate.run.rehearse.shim import Shim
 
 AGREES = ()  # the plan of a combination whose results have the form of the CPU's
@@ -129,6 +130,16 @@ class VendorKernels:
                 self.record.checks[" ".join(k for k in KINDS if k in compared) or NOBODY] += 1
                 raise self.error_of(keys[-1])
         return tuple(keys), compared
+
+    def refuse_numbers(
+        self, operator: RehearsedOperator, broken: PreconditionError
+    ) -> RuntimeError:
+        """Note a refusal for the numbers of a call; what the chip raises of it."""
+        key = self.record.refuse(
+            operator.name, operator.base, broken.message, dtype="", where=call_site(),
+            source=broken.source, grade=constraints.DOCUMENTED,
+        )  # fmt: skip
+        return self.error_of(key)
 
     def error_of(self, key: str) -> RuntimeError:
         """What the chip raises of a call that it refuses; `key` is one of the record's."""

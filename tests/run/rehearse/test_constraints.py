@@ -28,6 +28,7 @@ from joymigrate.run.rehearse.constraints import (
 )
 from joymigrate.run.rehearse.limits import ARGUMENTS, CONSTRAINTS, Limits, value_of_argument
 from joymigrate.run.rehearse.limits import read_arguments as arguments_of
+from tests.run.rehearse.conftest import Run
 
 SHARED = Path(__file__).parents[3].parent / "shared"
 F32 = "float32"
@@ -355,3 +356,21 @@ def test_lengths_of_keys_cover_the_batch(lengths: int, refused: bool) -> None:
             "actual_seq_lengths_kv": (37,) * lengths}  # fmt: skip
     name = "npu::npu_fused_infer_attention_score"
     assert bool(Limits("Ascend910B3").refused_operator(name, call)[1]) == refused
+
+
+LONGER = """\
+import torch, torch_npu
+x, w = torch.randn(8, 16).half().npu(), torch.randn(4, 16, 8).half().npu()
+groups, sizes = torch.tensor([2, 2, 2, 1, 1]).npu(), dict(split_item=3, group_type=0)
+torch_npu.npu_grouped_matmul([x], [w], group_list=groups, group_list_type=1, **sizes)
+"""
+
+
+@pytest.mark.compiler
+def test_numbers_that_a_kernel_does_not_take_are_a_refusal_of_the_report(rehearse: Run) -> None:
+    done = rehearse("python", "-c", LONGER)
+    assert done.code != 0
+    (row,) = done.report["refusals"]
+    assert row["message"] == "a group list of 5 for 4 experts"
+    assert (row["source"], row["where"]) == ("sglang#27748", "<string>:4")
+    assert "REFUSALS: the chip would refuse 1 call of 1 kind" in done.err

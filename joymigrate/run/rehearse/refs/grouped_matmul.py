@@ -9,11 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from joymigrate.language import Text
 from joymigrate.run.rehearse import aliases
 from joymigrate.run.rehearse.refs.activations import fast_gelu_of
 from joymigrate.run.rehearse.refs.declaration import ReferenceArguments, reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated, torch_dtype
 from joymigrate.run.rehearse.refs.gradients import working
+from joymigrate.run.rehearse.refs.precondition import PreconditionError
 from joymigrate.run.rehearse.refs.quant_matmul import (
     antiquantise,
     as_output,
@@ -48,10 +50,8 @@ def bounds(groups: Groups, kind: int, count: int) -> list[tuple[int, int, int]]:
         sizes = values if kind == 1 else [b - a for a, b in zip([0, *values], values, strict=False)]
         pairs = list(enumerate(sizes))
     if kind != 2 and len(pairs) > count:
-        raise RuntimeError(
-            f"rehearsal: a group list of {len(pairs)} for {count} experts; the chip refuses this "
-            "call (documented: sglang#27748)"
-        )
+        wrong = "a group list of {groups} for {experts} experts"
+        raise PreconditionError(Text(wrong, groups=len(pairs), experts=count), "sglang#27748")
     found, at = [], 0
     for group, size in pairs[:count]:
         found.append((group, at, at + size))

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from joymigrate.language import Text
 from joymigrate.run.rehearse.refs.declaration import reference
 from joymigrate.run.rehearse.refs.dtypes import (
     Unsimulated,
@@ -18,6 +19,7 @@ from joymigrate.run.rehearse.refs.dtypes import (
     torch_dtype,
 )
 from joymigrate.run.rehearse.refs.gradients import working
+from joymigrate.run.rehearse.refs.precondition import PreconditionError
 
 DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
 Maybe = Tensor | None
@@ -63,10 +65,10 @@ def group_rows(group_index: Tensor, rows: int, counts: bool = False) -> Tensor:
     """The group of every row; rows behind the last group belong to the last one."""
     ends = group_index.long().cumsum(0) if counts else group_index.long()
     if counts and len(ends) and int(ends[-1]) > rows:
-        raise RuntimeError(
-            f"rehearsal: groups of {int(ends[-1])} rows in all for {rows} rows; counts are meant, "
-            "not ends, and the chip refuses this call (documented: aclnnDequantSwigluQuantV2.md, "
-            "ops-nn e5c3fa9)"
+        wrong = "groups of {groups} rows in all for {rows} rows; counts are meant, not ends"
+        raise PreconditionError(
+            Text(wrong, groups=int(ends[-1]), rows=rows),
+            "aclnnDequantSwigluQuantV2.md, ops-nn e5c3fa9",
         )
     found = torch.searchsorted(ends, torch.arange(rows), right=True)
     return found.clamp(max=len(ends) - 1)
