@@ -83,6 +83,8 @@ class RehearsalEngine:
         self.inherited = {id(row) for row in self.signatures.rows.values()}
         for operator in self.operators:
             operator.hits.update(dict.fromkeys(operator.hits, 0))
+            for _, places in operator.overheads.values():
+                places.clear()
 
     def list_signatures(self, record: RehearsalRecord) -> None:
         """Every distinct call, once the process ends: the list is long."""
@@ -241,7 +243,7 @@ class Dispatch:
             plan = operator.usual
         elif key in operator.hits:
             operator.hits[key] += 1
-            if key in operator.overheads:
+            if operator.overheads and key in operator.overheads:
                 self.note(operator.overheads[key])
         form = operator.direct.get(key)
         if form is not None:
@@ -415,14 +417,18 @@ class Dispatch:
             self.engine.vendor.limits, waits=depends_on_data(operator, args, kwargs),
         )  # fmt: skip
         if found:
-            operator.overheads[key] = found
-            self.note(found)
+            operator.overheads[key] = (found, {})
+            self.note(operator.overheads[key])
 
-    def note(self, found: Sequence[Overhead]) -> None:
-        """Count overheads at the program's line."""
+    def note(self, known: tuple[Sequence[Overhead], dict[str, list[dict[str, Any]]]]) -> None:
+        """Count overheads at the program's line; `known` keeps the record's rows by line."""
+        found, places = known
         where = call_site()
-        for one in found:
-            self.engine.record.overhead(one, where)
+        rows = places.get(where)
+        if rows is None:
+            rows = places[where] = [self.engine.record.overhead(one, where) for one in found]
+        for row in rows:
+            row["calls"] += 1
 
     def remember(
         self, key: Any, passed: VendorPass, plan: Any, result: Any, back: Any, row: dict[str, Any]

@@ -175,7 +175,7 @@ def passed_on(operator: RehearsedOperator, engine: RehearsalEngine) -> Callable[
         if not engine.is_nested():
             engine.ask_reports(operator, args, kwargs)
             if operator.base == WAITING:
-                engine.record.overhead(Overhead(WAIT, operator.name), call_site())
+                engine.record.overhead(Overhead(WAIT, operator.name), call_site())["calls"] += 1
         try:
             return operator.vendor.call_boxed(keys, *args, **kwargs)
         except RuntimeError as error:

@@ -70,7 +70,7 @@ class RehearsedOperator:
     hits: dict[Any, int] = field(default_factory=dict)  # calls after the first, by signature
     rows: dict[Any, dict[str, Any]] = field(default_factory=dict)  # what a seal says, by signature
     judged: dict[Any, tuple[str, tuple[str, ...]]] = field(default_factory=dict)  # by signature
-    overheads: dict[Any, tuple[Any, ...]] = field(default_factory=dict)  # by signature
+    overheads: dict[Any, Any] = field(default_factory=dict)  # by signature (see engine.py)
     usual: tuple[Any, ...] = ()  # plan of the last one, without strides
     direct: dict[Any, Any] = field(default_factory=dict)  # result forms by signature
     into: Any = None  # the out variant and its argument's name, where `direct` may be used

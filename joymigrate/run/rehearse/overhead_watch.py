@@ -96,7 +96,8 @@ def watch(record: RehearsalRecord) -> None:
     real = getattr(torch_npu._C, SYNCHRONISE)
 
     def synchronise() -> None:
-        record.overhead(Overhead(WAIT, SYNCHRONISE.removeprefix("_npu_")), call_site())
+        found = Overhead(WAIT, SYNCHRONISE.removeprefix("_npu_"))
+        record.overhead(found, call_site())["calls"] += 1
         real()
 
     setattr(torch_npu._C, SYNCHRONISE, synchronise)

@@ -88,14 +88,15 @@ class RehearsalRecord:
             self.save()  # whoever kills this process now does not hide it
         return key
 
-    def overhead(self, found: Overhead, where: str) -> None:
-        """An `Overhead` of one call at a line; once per kind, operator and place."""
+    def overhead(self, found: Overhead, where: str) -> dict[str, Any]:
+        """The row of an `Overhead` at a line, which counts the calls that meet it; one per kind,
+        operator and place."""
         key = f"{found.kind} {found.op} {found.what} {where}"
         row = self.overheads.get(key)
         if row is None:
             named = {name: getattr(found, name) for name in found.__slots__}
             row = self.overheads[key] = {**named, "where": where, "calls": 0, "in_steps": 0}
-        row["calls"] += 1
+        return row
 
     def trap(self, kind: str, where: str, remedy: str, message: str, **more: Any) -> None:
         """Something that works elsewhere and not here; once per kind and place."""
