@@ -243,8 +243,9 @@ class Dispatch:
             plan = operator.usual
         elif key in operator.hits:
             operator.hits[key] += 1
-            if operator.overheads and key in operator.overheads:
-                self.note(operator.overheads[key])
+            known = operator.overheads.get(key) if operator.overheads else None
+            if known is not None:
+                self.note(known)
         form = operator.direct.get(key)
         if form is not None:
             dtype, size, stride = form
