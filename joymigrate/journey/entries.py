@@ -7,13 +7,15 @@ batches. Nothing is run here, and nobody is asked.
 from __future__ import annotations
 
 import ast
+import configparser
+import contextlib
 import json
 import re
 import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from joymigrate.errors import JoyError
@@ -43,7 +45,7 @@ SMALL = (
     (1, ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs", "epoch")),
     (4, ("batch_size", "train_batch_size", "per_device_train_batch_size", "bs")),
 )  # fmt: skip
-DECLARED = re.compile(r"import [\w.]+ as m; m\.\w+\(\)")  # of a pyproject.toml
+DECLARED = re.compile(r"import [\w.]+ as m; m\.\w+\(\)")  # that a package declares
 STARTS_ITSELF = re.compile(r"^if __name__ == ['\"]__main__['\"]", re.MULTILINE)
 TRAINER = re.compile(r"HfArgumentParser|TrainingArguments\b")  # its options are not in the file
 
@@ -93,8 +95,7 @@ def start_lines(project: Path) -> Iterator[tuple[str, str]]:
             yield name, f"bash {name}"
     for path in files(project, (".vscode/launch.json",)):
         yield from launch_lines(path, project)
-    for path in files(project, ("pyproject.toml",)):
-        yield from read_declared(path, project)
+    yield from read_declared(project)
     for path in files(project, ("*.ipynb", "*/*.ipynb")):
         yield from notebook_lines(path, project)
     for path in files(project, ("*.py", "*/*.py", "*/*/*.py")):
@@ -172,25 +173,67 @@ def launch_lines(path: Path, project: Path) -> Iterator[tuple[str, str]]:
             yield path.relative_to(project).as_posix(), shlex.join(words)
 
 
-def read_declared(path: Path, project: Path) -> Iterator[tuple[str, str]]:
+def read_declared(project: Path) -> Iterator[tuple[str, str]]:
     """The programs that a package declares: its module where that starts by itself, else the
     function that is named."""
-    try:
-        found = tomllib.loads(read(path))
-    except tomllib.TOMLDecodeError:
-        return
-    tables = (found.get("project"), found.get("tool", {}).get("poetry"))
-    for table in tables:
+    roots = find_roots(project)
+    for place, name, target in declared_programs(project):
+        module, _, function = target.partition(":")
+        below = next((p for p in roots if source_of(project / p, module)), None)
+        if below is None or not function.isidentifier():
+            continue
+        first = f"PYTHONPATH={below} " if below else ""
+        source = source_of(project / below, module)
+        start = f"-c 'import {module} as m; m.{function}()'"
+        if source is not None and STARTS_ITSELF.search(read(source)):
+            start = f"-m {module}"
+        yield f"{place} ({name})", f"{first}python {start}"
+
+
+def declared_programs(project: Path) -> Iterator[tuple[str, str, str]]:
+    """(file, name, `module:function`) of the commands that installing the project makes."""
+    found = read_pyproject(project)
+    for table in (found.get("project"), found.get("tool", {}).get("poetry")):
         for name, target in ((table or {}).get("scripts") or {}).items():
-            module, _, function = str(target).partition(":")
-            below = next((p for p in ("", "src") if source_of(project / p, module)), None)
-            if below is None or not function.isidentifier():
-                continue
-            first = f"PYTHONPATH={below} " if below else ""
-            text = read(source_of(project / below, module) or path)
-            start = f"-c 'import {module} as m; m.{function}()'"
-            start = f"-m {module}" if STARTS_ITSELF.search(text) else start
-            yield f"pyproject.toml ({name})", f"{first}python {start}"
+            yield "pyproject.toml", name, str(target)
+    rows = read_setup(project).get("options.entry_points", "console_scripts", fallback="")
+    for row in rows.splitlines():
+        name, _, target = (part.strip() for part in row.partition("="))
+        if target:
+            yield "setup.cfg", name, target.partition(" ")[0]
+
+
+def find_roots(project: Path) -> list[str]:
+    """The folders of a project that its modules are imported from, those that it names first."""
+    told = read_pyproject(project).get("tool", {}).get("setuptools", {}).get("package-dir")
+    named = dict(told) if isinstance(told, dict) else {}
+    rows = read_setup(project).get("options", "package_dir", fallback="").splitlines()
+    named |= {
+        key.strip(): to.strip() for key, equals, to in (r.partition("=") for r in rows) if equals
+    }
+    found = []
+    for package, folder in named.items():
+        own = [part for part in package.split(".") if part]
+        parts = list(PurePosixPath(str(folder)).parts)
+        if parts[len(parts) - len(own) :] == own:  # else the package has another name there
+            found.append("/".join(parts[: len(parts) - len(own)]))
+    return list(dict.fromkeys([*found, "", "src"]))
+
+
+def read_pyproject(project: Path) -> dict[str, Any]:
+    """A project's pyproject.toml; empty where there is none that can be read."""
+    try:
+        return tomllib.loads(read(project / "pyproject.toml"))
+    except (OSError, tomllib.TOMLDecodeError):
+        return {}
+
+
+def read_setup(project: Path) -> configparser.ConfigParser:
+    """A project's setup.cfg; empty where there is none that can be read."""
+    found = configparser.ConfigParser(interpolation=None)
+    with contextlib.suppress(OSError, configparser.Error):
+        found.read_string(read(project / "setup.cfg"))
+    return found
 
 
 def source_of(folder: Path, module: str) -> Path | None:
@@ -240,7 +283,7 @@ def module_file(words: tuple[str, ...], project: Path) -> Path | None:
     if "-m" not in words[:-1]:
         return None
     name = words[words.index("-m") + 1].split(".")
-    modules = [folder.joinpath(*name) for folder in (project, project / "src")]
+    modules = [project.joinpath(root, *name) for root in find_roots(project)]
     found = (p for m in modules for p in (m.with_suffix(".py"), m / "__main__.py"))
     return next((path for path in found if path.is_file()), None)
 

@@ -23,7 +23,9 @@ TRAIN = (
 
 def project(folder: Path, **files: str) -> Path:
     for name, text in files.items():
-        path = folder / name.replace("__", "/").replace("_py", ".py").replace("_md", ".md")
+        for end in ("py", "md", "cfg", "toml"):
+            name = name.replace(f"_{end}", f".{end}")
+        path = folder / name.replace("__", "/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return folder
@@ -169,6 +171,30 @@ def test_the_programs_that_a_package_declares(tmp_path: Path) -> None:
             "env PYTHONPATH=src python -m digits.learn --epochs 1 --batch-size 4",
         ),
     ]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"setup_cfg": "[options]\npackage_dir =\n    = lib/python\n[options.entry_points]\n"
+                      "console_scripts =\n    learn = digits.learn:main [extra]\n"},
+        {"setup_cfg": "[options]\npackage_dir =\n    digits = lib/python/digits\n",
+         "pyproject_toml": "[project.scripts]\nlearn = 'digits.learn:main'\n"},
+        {"pyproject_toml": "[project.scripts]\nlearn = 'digits.learn:main'\n"
+                           "[tool.setuptools.package-dir]\n'' = 'lib/python'\n"},
+    ],
+)  # fmt: skip
+def test_modules_lie_where_the_package_says(tmp_path: Path, files: dict[str, str]) -> None:
+    made = project(tmp_path, lib__python__digits__learn_py=TRAIN, **files)
+    named = [one for one in find_entries(made) if "(learn)" in one.source]
+    assert [one.command for one in named] == [
+        "env PYTHONPATH=lib/python python -m digits.learn --epochs 1 --batch-size 4"
+    ]
+
+
+def test_a_setup_that_cannot_be_read_declares_nothing(tmp_path: Path) -> None:
+    broken = {"setup_cfg": "package_dir = src\n", "pyproject_toml": "[tool.setuptools\n"}
+    assert commands(project(tmp_path, **broken)) == []
 
 
 def test_a_line_of_python_in_a_readme_is_no_program(tmp_path: Path) -> None:
