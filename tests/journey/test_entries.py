@@ -176,19 +176,19 @@ def test_the_programs_that_a_package_declares(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "files",
     [
-        {"setup_cfg": "[options]\npackage_dir =\n    = lib/python\n[options.entry_points]\n"
+        {"setup_cfg": "[options]\npackage_dir =\n    = lib/code\n[options.entry_points]\n"
                       "console_scripts =\n    learn = digits.learn:main [extra]\n"},
-        {"setup_cfg": "[options]\npackage_dir =\n    digits = lib/python/digits\n",
+        {"setup_cfg": "[options]\npackage_dir =\n    digits = lib/code/digits\n",
          "pyproject_toml": "[project.scripts]\nlearn = 'digits.learn:main'\n"},
         {"pyproject_toml": "[project.scripts]\nlearn = 'digits.learn:main'\n"
-                           "[tool.setuptools.package-dir]\n'' = 'lib/python'\n"},
+                           "[tool.setuptools.package-dir]\n'' = 'lib/code'\n"},
     ],
 )  # fmt: skip
 def test_modules_lie_where_the_package_says(tmp_path: Path, files: dict[str, str]) -> None:
-    made = project(tmp_path, lib__python__digits__learn_py=TRAIN, **files)
+    made = project(tmp_path, lib__code__digits__learn_py=TRAIN, **files)
     named = [one for one in find_entries(made) if "(learn)" in one.source]
     assert [one.command for one in named] == [
-        "env PYTHONPATH=lib/python python -m digits.learn --epochs 1 --batch-size 4"
+        "env PYTHONPATH=lib/code python -m digits.learn --epochs 1 --batch-size 4"
     ]
 
 
