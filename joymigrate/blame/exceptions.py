@@ -28,7 +28,8 @@ LAUNCHER_LINE = re.compile(r"^[WEI]\d{4} .*torch/distributed/(?:elastic|run|laun
 FAILED_CHILD = re.compile(
     r"(?:^|\.)(?:ChildFailedError|ProcessRaisedException|ProcessExitedException)$"
 )
-LAUNCHER_FILES = ("commands/launch.py", "deepspeed/launcher/")  # they raise CalledProcessError
+# They raise CalledProcessError, or end with the code of what they started.
+LAUNCHER_FILES = ("commands/launch.py", "deepspeed/launcher/")
 EXITS = ("__exit__", "__aexit__")
 FATAL_ERROR = "Fatal Python error"  # a `kind` of ours: a process that died in native code
 MOST_SAID = 2000  # characters of a message
@@ -214,6 +215,6 @@ def is_launcher(one: Raised | None) -> bool:
     if FAILED_CHILD.search(one.kind):
         return True
     files = [frame.file for frame in one.frames]
-    return one.name == "CalledProcessError" and any(
+    return one.name in ("CalledProcessError", "SystemExit") and any(
         part in file for file in files for part in LAUNCHER_FILES
     )

@@ -94,3 +94,16 @@ def test_what_a_parent_says_of_its_child_gives_way_to_the_childs_own_words(proje
     )
     stop = stop_of(project, parent)
     assert stop.message == "KeyError: 7"
+
+
+def test_a_launcher_that_ends_with_its_childs_code_gives_way_to_the_childs_own_words(
+    project: Path,
+) -> None:
+    (project / "deepspeed" / "launcher").mkdir(parents=True)
+    start = "import subprocess, sys\ndef main(*words):\n"
+    start += "    sys.exit(subprocess.run([sys.executable, *words]).returncode)\n"
+    for name in ("runner", "launch"):
+        (project / "deepspeed" / "launcher" / f"{name}.py").write_text(start)
+    inner = "from deepspeed.launcher.launch import main; main('-c', 'raise KeyError(7)')"
+    stop = stop_of(project, f"from deepspeed.launcher.runner import main\nmain('-c', {inner!r})\n")
+    assert stop.message == "KeyError: 7"

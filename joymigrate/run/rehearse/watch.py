@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 
 from joymigrate import attach
-from joymigrate.run.rehearse import pyacl, triton_kernels
+from joymigrate.run.rehearse import deepspeed_home, pyacl, triton_kernels
 from joymigrate.run.rehearse.settings import OWN_VARIABLES, read_settings
 
 PACKAGE = "torch_npu"
@@ -30,6 +30,7 @@ def start() -> None:
         return
     os.environ["TASK_QUEUE_ENABLE"] = OWN_VARIABLES["TASK_QUEUE_ENABLE"]
     triton_kernels.start()
+    deepspeed_home.start()
     pyacl.provide(settings)
 
     def around(load: Callable[[], None]) -> None:

@@ -154,3 +154,28 @@ def test_memory_of_the_device_is_shared_with_another_process(rehearse: Run, tmp_
     (tmp_path / "shared.py").write_text(SHARED)
     done = rehearse("python", str(tmp_path / "shared.py"))
     assert done.out.splitlines()[-1] == "0 1.0 [7.0, 7.0, 7.0, 7.0]"
+
+
+BUILDER = """
+import os
+class NPUOpBuilder:
+    def __init__(self):
+        self.path = self.installed_cann_path()
+    def installed_cann_path(self):  # as DeepSpeed 0.19 asks
+        if "ASCEND_HOME_PATH" in os.environ or os.path.exists(os.environ["ASCEND_HOME_PATH"]):
+            return os.environ["ASCEND_HOME_PATH"]
+        return None
+"""
+
+
+def test_a_library_that_takes_the_chips_home_for_given_is_told_that_there_is_none(
+    rehearse: Run, tmp_path: Path
+) -> None:
+    folder = tmp_path / "deepspeed" / "ops" / "op_builder" / "npu"
+    folder.mkdir(parents=True)
+    (folder / "builder.py").write_text(BUILDER)
+    program = "import torch\nfrom deepspeed.ops.op_builder.npu.builder import NPUOpBuilder\n"
+    (tmp_path / "x.py").write_text(f"{program}print(NPUOpBuilder().path, torch.ones(2).npu())\n")
+    done = rehearse("python", "x.py")
+    assert done.code == 0, done.err
+    assert done.out.startswith("None tensor([1., 1.]")
