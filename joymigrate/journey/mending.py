@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -140,7 +141,7 @@ def try_mend(
     words: Rehearse,
 ) -> Round:
     """One round: the mend on a copy of `tree`, and the rehearsal of it."""
-    key = f"{total(snapshot(tree))} {' '.join(at.request.entry)}"
+    key = key_of(tree, words)
     known = read_round(trial, one, stop, key)
     if known is not None:
         return known
@@ -185,12 +186,30 @@ def edit(at: StepContext, one: Mend, copy: Path, log: str) -> None:
         path.write_text("".join(rows), encoding="utf-8")
 
 
-def read_round(trial: Path, one: Mend, stop: Mapping[str, Any], key: str) -> Round | None:
-    """The same round of an earlier call."""
+def key_of(tree: Path, words: Rehearse) -> str:
+    """What a round is made of: the files, and how they are rehearsed."""
+    return f"{total(snapshot(tree))} {shlex.join(words(''))}"
+
+
+def known_stop(at: StepContext, words: Rehearse) -> Mapping[str, Any] | None:
+    """The stop of the project as it is, where an earlier call tried what cures it."""
+    found = load_round(at.path(f"{FOLDER}/1"))
+    before: Mapping[str, Any] | None = found.get("before")
+    return before if found.get("key") == key_of(at.request.project, words) else None
+
+
+def load_round(trial: Path) -> Mapping[str, Any]:
+    """What a round left on disk; nothing where it can't be read."""
     try:
         found = json.loads((trial / "round.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return None
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def read_round(trial: Path, one: Mend, stop: Mapping[str, Any], key: str) -> Round | None:
+    """The same round of an earlier call."""
+    found = load_round(trial)
     if found.get("key") != key or found.get("mend") != asdict(one):
         return None
     if not (trial / "tree").is_dir():

@@ -136,3 +136,20 @@ def test_a_round_that_was_made_is_not_made_again(at: StepContext) -> None:
     assert known.cured
     assert mending.read_round(trial, VALUE, STOP, "another tree") is None
     assert mending.read_round(trial, REMEDY, STOP, "k") is None
+
+
+def test_the_stop_of_the_same_files_is_known_with_what_was_tried(at: StepContext) -> None:
+    """With `--yes` the program that stopped is not run again."""
+
+    def rehearse(place: str) -> tuple[str, ...]:
+        return ("rehearse", "-o", place, "--", *at.request.entry)
+
+    trial = at.path("rounds/1")
+    trial.mkdir(parents=True)
+    assert mending.known_stop(at, rehearse) is None
+    key = mending.key_of(at.request.project, rehearse)
+    (trial / "round.json").write_text(json.dumps({"key": key, "before": STOP}))
+    assert mending.known_stop(at, rehearse) == STOP
+    assert mending.known_stop(at, lambda place: (*rehearse(place), "--more")) is None
+    (at.request.project / "train.py").write_text("changed\n")
+    assert mending.known_stop(at, rehearse) is None

@@ -79,6 +79,10 @@ def take_run(
 def run(at: StepContext, *, mends: bool = True) -> StepOutcome:
     """What breaks, what falls back, how much memory; `mends` tries on copies what would cure a
     stop, and takes it where the user said so."""
+    if mends and at.request.yes and (known := mending.known_stop(at, rehearsing(at))):
+        cure = try_cure(at, known)
+        if cure.step:
+            return run_mended(at, cure)
     noted, trace = places.of_project(at.request.project), at.path(coverage.TRACE)
     coverage.remove_traces(at)
     done = take_run(at, noted, at.request if at.request.pair else recording(at.request, str(trace)))
@@ -98,12 +102,11 @@ def run(at: StepContext, *, mends: bool = True) -> StepOutcome:
     traps = [trap(at, one) for one in found["traps"]]
     refused = found.get("refusals", [])
     stop = explain(at, done, on_chip=True, refusals=refused) if code else None
-    cure = try_cure(at, stop) if stop and mends else Cure()
+    cure = try_cure(at, stop.document()) if stop and mends else Cure()
     if cure.made:
         stop = explain(at, done, on_chip=True, refusals=refused, made=cure.made)
-    if cure.step:  # the mended program is the one to tell of
-        again = run(at, mends=False)
-        return replace(again, help=Text.join("\n", (*cure.told, again.help)))
+    if cure.step:
+        return run_mended(at, cure)
     log = os.path.relpath(done.log, at.request.project)
     figures = {
         "rehearsal": True,
@@ -156,11 +159,20 @@ class Cure:
     patch: str = ""  # that lets the program run to its end, and was not taken
 
 
-def try_cure(at: StepContext, stop: Stop) -> Cure:
+def run_mended(at: StepContext, cure: Cure) -> StepOutcome:
+    """What was taken is in the work tree: the mended program is the one to tell of."""
+    again = run(at, mends=False)
+    return replace(again, help=Text.join("\n", (*cure.told, again.help)))
+
+
+def rehearsing(at: StepContext) -> mending.Rehearse:
+    """The command of a round, by the place of its report."""
+    return lambda place: words(at.request, at.chip_here, place)
+
+
+def try_cure(at: StepContext, stop: Mapping[str, Any]) -> Cure:
     """Try what may cure a stop on copies of the project; with `--yes` what cured it is taken."""
-    rounds = mending.try_mends(
-        at, stop.document(), lambda place: words(at.request, at.chip_here, place)
-    )
+    rounds = mending.try_mends(at, stop, rehearsing(at))
     tree = mending.last_tree(at, rounds)
     step = None
     if tree is not None:
@@ -170,7 +182,8 @@ def try_cure(at: StepContext, stop: Stop) -> Cure:
             at.mended = step is not None
     place = os.path.relpath(at.path(mending.PATCH), at.request.project)
     told = mending.lines(rounds, step, place, command(at.request))
-    if tree is None and stop.whose is FrameOwner.REWRITE and not at.request.in_memory:
+    rewritten = stop["whose"] == FrameOwner.REWRITE.value
+    if tree is None and rewritten and not at.request.in_memory:
         net = translate_while_running(at)
         return Cure((*told, *net.told), step, net.made)
     cured = tree is not None and rounds[-1].after is None
