@@ -17,6 +17,10 @@ from joymigrate.verify.graphs import class_name, graph_of
 from joymigrate.verify.identity_map import IdentityMap
 
 WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+# Classes that hold the program's own module as `module`, and call it.
+HOLDERS = (
+    "DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "DeepSpeedEngine",
+)  # fmt: skip
 DEEPEST = 40  # frames that are looked at
 
 
@@ -27,10 +31,10 @@ def plain(path: str) -> str:
 
 
 def unwrap(module: torch.nn.Module) -> torch.nn.Module:
-    """The program's own module below DDP, DataParallel and torch.compile."""
+    """The program's own module below DDP, DataParallel, DeepSpeed and torch.compile."""
     while True:
         kind = type(module).__name__
-        if kind in ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel"):
+        if kind in HOLDERS:
             module = module.module  # type: ignore[assignment]
         elif kind == "OptimizedModule":
             module = module._orig_mod  # type: ignore[assignment]

@@ -48,7 +48,7 @@ def data_parallel(module: Any, given: Any) -> tuple[int, int, int] | None:
 
 def is_data_parallel(module: Any) -> bool:
     """Whether a model is wrapped so that each process calls it with a part of the batch."""
-    wrappers = ("DistributedDataParallel", FLAT)
+    wrappers = ("DistributedDataParallel", "DeepSpeedEngine", FLAT)
     return type(module).__name__ in wrappers or hasattr(module, "unshard")
 
 
