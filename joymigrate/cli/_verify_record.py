@@ -168,13 +168,13 @@ def run_again(
     environment: dict[str, str],
     outputs: list[str],
     seconds: float,
-    clear: Callable[[], AbstractContextManager[None]],
+    clear: Callable[[Path], AbstractContextManager[None]],
 ) -> Bundle:
     """The bundle with what the program's other runs saw, every result moved by rounding. What they
     print is the first run's again, and goes nowhere. The first run took so many `seconds`; `clear`
-    lets each begin without what the one before it made."""
+    lets each begin without what the one before it made, by what it notes itself."""
     from joymigrate import launching
-    from joymigrate.verify import repeat_runs, session
+    from joymigrate.verify import made_files, repeat_runs, session
     from joymigrate.verify.bundle import open_bundle
 
     with tempfile.TemporaryDirectory(prefix="joymigrate-again-") as room:
@@ -184,7 +184,7 @@ def run_again(
             folder = Path(room) / f"again-{number}.jmb"
             other = repeat_runs.settings_of(settings, folder, number, until)
             with (
-                clear(),
+                clear(folder / made_files.NOTE),
                 session.recording(other, resolved, environment, outputs) as running,
                 silent(),
             ):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from joymigrate.files import replace_file
 from joymigrate.ledger.stash import is_folder, stash
 
 MOST = 200_000  # files that are looked at; a folder with more is left alone
+NOTE = "made.txt"  # in the folder of a run's bundle
 OURS = ".joymigrate"  # the ledger, and what is set aside
 SKIPPED = (".git", "__pycache__")
 
@@ -39,13 +41,47 @@ def list_files(folder: Path, apart: Path | None = None) -> set[str] | None:
     return found
 
 
+def note_made(note: Path) -> None:
+    """Note from here on each file and folder that this process's Python makes; what compiled code
+    makes lies in such a folder as a rule."""
+    handle = os.open(note, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+
+    def hear(event: str, values: tuple[Any, ...]) -> None:
+        if event == "os.rename":
+            path = values[1]
+        elif event == "os.mkdir" or (event == "open" and values[2] & os.O_CREAT):
+            path = values[0]
+        else:
+            return
+        if isinstance(path, str | bytes | os.PathLike):
+            name = os.path.abspath(os.fsdecode(path))
+            with contextlib.suppress(OSError, ValueError):
+                if not os.path.lexists(name):
+                    os.write(handle, os.fsencode(name) + b"\0")
+
+    sys.addaudithook(hear)
+
+
+def read_made(note: Path) -> set[str]:
+    """What processes noted."""
+    try:
+        return {os.fsdecode(name) for name in note.read_bytes().split(b"\0") if name}
+    except OSError:
+        return set()
+
+
 @contextlib.contextmanager
 def begin_again(
-    folder: Path, before: set[str] | None, first: set[str] | None, apart: Path
+    folder: Path,
+    before: set[str] | None,
+    first: set[str] | None,
+    apart: Path,
+    note: Path | None = None,
 ) -> Iterator[None]:
     """Without what is new since `before`, which comes back: what is made in the place of a file of
-    the first run, that ended with `first`, goes again. Another file stays, and is put in the place
-    of an older one: nothing says that it is not the user's."""
+    the first run, that ended with `first`, goes again, and so does what `note` says that this run
+    made, as a folder with the time in its name. Another file stays, and is put in the place of an
+    older one: nothing says that it is not the user's."""
     now = list_files(folder, apart)
     if before is None or first is None or now is None:
         yield
@@ -55,7 +91,10 @@ def begin_again(
         try:
             yield
         finally:
-            for path in sorted(new & first, key=len, reverse=True):
+            made = (read_made(note) if note is not None else set()) - first
+            later = (list_files(folder, apart) or now) - now
+            own = {path for path in later if made & {path, *map(str, Path(path).parents)}}
+            for path in sorted((new & first) | own, key=len, reverse=True):
                 with contextlib.suppress(OSError):  # it is not there, or holds what stays
                     (os.rmdir if is_folder(path) else os.unlink)(path)
 

@@ -7,6 +7,7 @@ import contextlib
 from pathlib import Path
 
 from joymigrate import attach
+from joymigrate.verify import made_files
 from joymigrate.verify.settings import read_settings
 
 WHO = "verify"
@@ -17,6 +18,8 @@ def start() -> None:
     settings = read_settings()
     if attach.waits(WHO) or settings is None:
         return
+    if settings.again:
+        made_files.note_made(settings.path / made_files.NOTE)
     atexit.register(say_crash, settings.path)  # runs after what `begin` registers
     attach.after_import("torch", begin, who=WHO)
 

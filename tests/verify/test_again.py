@@ -399,3 +399,34 @@ def test_weights_of_a_model_that_is_called_behind_the_end_of_the_other_runs_are_
     (other.folder / "program.json").write_text(json.dumps(program))
     assert find_unrepeated(ours, other, 3)["weights"] == ["w"]
     assert find_unrepeated(ours, other)["weights"] == []  # it never calls it
+
+
+DATED = """
+import os, pathlib, sys, time
+import torch
+run = pathlib.Path("runs", f"{time.time_ns()}")
+run.mkdir(parents=True)
+net = torch.nn.Linear(4, 2)
+optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(2):
+    loss = net(torch.ones(3, 4)).square().mean()
+    loss.backward()
+    optimiser.step()
+torch.save(net.state_dict(), str(run / "model.pt"))
+pathlib.Path(f"log-{run.name}.txt").write_text("done")
+print("loss", loss.item())
+"""
+
+
+def test_other_runs_leave_no_folders_with_the_time_in_their_name(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(DATED)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "1234").mkdir()  # of the user's own run before
+    words = ["verify", "record", "-q", "-o", "base.jmb", "--", "python", "train.py"]
+    command = [sys.executable, "-m", "joymigrate", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(names(tmp_path / "runs")) == 2
+    assert len([name for name in names(tmp_path) if name.startswith("log-")]) == 1
+    (made,) = set(names(tmp_path / "runs")) - {"1234"}
+    assert names(tmp_path / "runs" / made) == ["model.pt"]
