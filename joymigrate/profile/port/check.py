@@ -337,7 +337,9 @@ def judge_part(whole: str, word: str, line: int, known: dict[str, Any]) -> Note 
         return None
     if (part := part_of(whole, known)) is not None:
         return Note(part["verdict"], line, whole, part["help"], part.get("source", ""))
-    base = re.sub(r"^(standard|core|math)\.", "", whole.removeprefix("triton.language."))
+    base = re.sub(
+        r"^(standard|core|math|extra\.\w+\.extension)\.", "", whole.removeprefix("triton.language.")
+    )
     if base in known.get("documented", ()) or base in known.get("taken", ()):
         return None
     said = f"{word} is not in the chip's documents"

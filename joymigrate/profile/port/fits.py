@@ -113,7 +113,7 @@ def note_of(
             for name, counted in answer["bytes"].items() if counted[-1]
         )  # fmt: skip
         if "up_to" in answer:
-            names = ", ".join(job["open"])
+            names = ", ".join(answer["open"])
             most += f"; up to {names} = {answer['up_to']}, which no launch in the file says"
         if answer["combinations"] > 1:
             most += f"; the most of {answer['combinations']} combinations of what no launch says"

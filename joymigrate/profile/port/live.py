@@ -14,7 +14,7 @@ canonical; walking it backwards gives what is alive at each operator, counted in
 Addresses and masks made of ranges are no buffers. Prints a line of JSON per job: `told` is fits
 (double exceeds no memory), over (lean exceeds one), unsure, left (a branch was not compiled), or
 failed; `why`; `bytes` by memory, of the worst of all `combinations` of what the launch leaves open;
-`up_to`, the largest power of two of the open sizes that fits.
+`up_to`, the largest power of two of the `open` sizes that fits.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import json
 import os
 import re
 import sys
+import time
 import types as types_
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -44,7 +45,7 @@ from joymigrate.profile.port.branches import (
 )
 from joymigrate.profile.port.draw import Role, draw, role_of
 from joymigrate.profile.port.lower import load_kernel, types, word_error
-from joymigrate.profile.port.retry import OF_TYPE, CaseFault, near, search
+from joymigrate.profile.port.retry import IN_BRANCHES, OF_TYPE, CaseFault, near, search
 
 VIEWS = frozenset(("tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans",
                    "tt.unsplat"))  # fmt: skip
@@ -57,6 +58,7 @@ IN_PLACE = ("arith.", "math.", "tt.fp_to_fp")
 PAD = 32  # bytes: the last axis of a buffer fills whole blocks
 SIDES = tuple(1 << power for power in range(4, 17))  # tried for sizes that no launch says
 FIRST = SIDES.index(1024)
+SECONDS = 120  # of processor time for all launches of a kernel
 RANKS = ("fits", "unsure", "over")
 ANY_REAL = "real numbers"  # the type of those whose type no launch says
 TRIES = 60  # roles of a kernel's parameters that the front end is asked about
@@ -403,7 +405,8 @@ class Compilation:
         stand_for(job["libraries"])
         self.kernel, self.computed = load_kernel(job)
         self.lines = CompiledLines()
-        self.tries, self.fitted = TRIES, False
+        self.tries, self.fitted, self.asserted = TRIES, False, False
+        self.end = time.process_time() + SECONDS
         watch(job["file"], self.lines)
 
     def compile_one(
@@ -422,8 +425,8 @@ class Compilation:
             elements = TOO_MANY.search(fault.message)
             if elements:
                 return beyond(int(elements[1]), fault.line)
-            asserted = type(error).__name__ == "CompileTimeAssertionFailure"
-            self.lines.keep(values, fault.message, fault.line if asserted else 0)
+            self.asserted = type(error).__name__ == "CompileTimeAssertionFailure"
+            self.lines.keep(values, fault.message, fault.line if self.asserted else 0)
             return fault
 
     def compile_fitting(
@@ -433,11 +436,16 @@ class Compilation:
 
         def goes_on() -> bool:
             self.tries -= 1
-            return self.tries > 0
+            return self.tries > 0 and not (self.fitted and self.asserted)
 
+        if time.process_time() > self.end:
+            raise TimeoutError(f"the combinations were not compiled in {SECONDS} s")
+        if not self.fitted:
+            self.tries = TRIES
         found, roles = search(
-            self.roles, lambda one: self.compile_one(job, side, values, one), 0, goes_on, OF_TYPE
-        )
+            self.roles, lambda one: self.compile_one(job, side, values, one), 0, goes_on,
+            IN_BRANCHES if self.fitted else OF_TYPE,
+        )  # fmt: skip
         if not isinstance(found, CaseFault):
             self.lines.keep(values)
             self.roles = self.roles if self.fitted else roles
@@ -446,6 +454,9 @@ class Compilation:
 
     def judge(self, job: Mapping[str, Any], side: int) -> dict[str, Any] | CaseFault:
         """The worst of all combinations that the front end takes."""
+        for one in () if self.fitted else combine(self.open_of(job)):
+            if not isinstance(self.compile_fitting(job, side, one), CaseFault):
+                break  # roles that fit one combination are where the others start
         told = [self.compile_fitting(job, side, one) for one in combine(self.open_of(job))]
         taken = [one for one in told if not isinstance(one, CaseFault)]
         if not taken:
@@ -483,7 +494,8 @@ class Compilation:
             left = f"a side of `if {ast.unparse(unseen.test)}` was compiled with no arguments"
         if left and found["told"] == "fits":
             return {"told": "left", "why": left}
-        return {**found, "up_to": SIDES[place]} if job["open"] else found
+        sizes = [name for name in job["open"] if is_size(name, self.roles)]
+        return {**found, "up_to": SIDES[place], "open": sizes} if sizes else found
 
 
 def with_type(roles: list[Role], real: str | None) -> list[Role]:

@@ -98,6 +98,12 @@ def as_pointer(role: Role) -> Role | None:
     return replace(role, kind="pointer", dtype="float32")
 
 
+def as_number(role: Role) -> Role | None:
+    """A pointer becomes a number: what is loaded from in one branch is added in another."""
+    fits = role.kind == "pointer" and not role.constexpr
+    return replace(role, kind="number", value=None) if fits else None
+
+
 def as_whole(role: Role) -> Role | None:
     """Real numbers become whole ones."""
     if role.kind == "pointer" and role.dtype in ("float32", "bool"):
@@ -124,6 +130,12 @@ def as_flag(role: Role) -> Role | None:
     if role.kind in ("number", "fixed", "none"):
         return replace(role, kind="flag", value=None)
     return replace(role, kind="number", value=1) if role.kind == "flag" else None
+
+
+def as_switch(role: Role) -> Role | None:
+    """A value known while compiling becomes a flag."""
+    fits = role.constexpr and role.kind in ("number", "size", "fixed")
+    return replace(role, kind="flag", value=None) if fits else None
 
 
 def as_dtype(role: Role) -> Role | None:
@@ -176,12 +188,17 @@ def apart(role: Role) -> Role | None:
 EVERY: tuple[Change, ...] = (as_pointer, as_whole, as_real, as_mask, as_flag, as_dtype, as_none,
                              sixteen, small, larger, apart)  # fmt: skip
 # Those that change a type and no value: each branch of before is compiled as well.
-OF_TYPE: tuple[Change, ...] = (as_pointer, as_whole, as_real, as_mask, as_dtype)
+OF_TYPE: tuple[Change, ...] = (as_pointer, as_whole, as_real, as_mask, as_switch, as_dtype)
+IN_BRANCHES: tuple[Change, ...] = (as_number, *OF_TYPE)  # where another branch fits as it is
+# These are tried where a message asks for them alone: a size that is a flag makes tiles of no lane.
+ASKED_FOR: tuple[Change, ...] = (as_number, as_switch)
 RULES: tuple[tuple[tuple[str, ...], tuple[Change, ...]], ...] = (
     (("has no attribute 'scalar'", "has no attribute 'is_int'"), (as_dtype,)),
     (("Expected dtype ['fp",), (as_real,)),
     (("arange's arguments",), (as_whole,)),
     (("Unsupported ptr type", "element_ty", "has no attribute 'dtype'"), (as_pointer,)),
+    (("Invoked with types",), (as_switch,)),
+    (("operands of type pointer",), (as_number, as_none, as_whole, as_pointer)),
     (("pointer<",), (as_pointer, as_none, as_whole)),
     (("mask has unsupported dtype", "boolean scalar type"), (as_mask, as_whole)),
     (("Nonetype", "NoneType"), (as_pointer, as_flag, sixteen)),
@@ -225,7 +242,8 @@ def candidates(
             yield 1, near_
     for place, role in enumerate(roles):
         distance = fault.near.index(role.name) if role.name in fault.near else 20
-        for rank, change in enumerate((*wanted, *(c for c in allowed if c not in wanted))):
+        others = (one for one in allowed if one not in wanted and one not in ASKED_FOR)
+        for rank, change in enumerate((*wanted, *others)):
             made = change(role)
             if made is None:
                 continue
