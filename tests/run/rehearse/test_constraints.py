@@ -370,6 +370,7 @@ torch_npu.npu_grouped_matmul([x], [w], group_list=groups, group_list_type=1, **s
 def test_numbers_that_a_kernel_does_not_take_are_a_refusal_of_the_report(rehearse: Run) -> None:
     done = rehearse("python", "-c", LONGER)
     assert done.code != 0
+    assert done.report is not None
     (row,) = done.report["refusals"]
     assert row["message"] == "a group list of 5 for 4 experts"
     assert (row["source"], row["where"]) == ("sglang#27748", "<string>:4")

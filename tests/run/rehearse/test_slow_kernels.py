@@ -54,6 +54,7 @@ def test_a_report_names_the_line_the_kernel_and_who_says_it(rehearse: Run) -> No
         "x.float().abs()\n",
     )
     assert done.code == 0, done.err
+    assert done.report is not None
     rows = done.report["slow_kernels"]
     assert [(row["op"], row["aicpu"], row["calls"]) for row in rows] == [("aten::abs", ["Abs"], 3)]
     assert rows[0]["source"].startswith("host code of ops-math")
@@ -93,6 +94,7 @@ print(loss.item())
 def test_overheads_are_counted_per_line_and_per_step(rehearse: Run) -> None:
     done = rehearse("python", "-c", STEPS)
     assert done.code == 0, done.err
+    assert done.report is not None
     assert done.report["steps"] == 4
     found = {
         (row["kind"], row["where"].removeprefix("<string>:"), row["op"]): (
