@@ -251,6 +251,16 @@ def test_without_triton_nothing_is_said_to_work(monkeypatch: pytest.MonkeyPatch)
     assert verdicts(source()) == {"kernel": "not judged"}
 
 
+def test_configurations_that_are_not_compiled_are_no_yes() -> None:
+    """25 configurations, of which 24 are compiled: the last alone is too large."""
+    many = "[triton.Config({'BLOCK': 64}, num_warps=2 ** (i % 5), num_stages=i) for i in range(24)]"
+    last = f"{many} + [triton.Config({{'BLOCK': 1 << 17}})]"
+    listed = ", ".join(["triton.Config({'BLOCK': 64})"] * 24 + ["triton.Config({'BLOCK': 131072})"])
+    for tuned in (last, f"[{listed}]"):
+        text = source(jit=TUNED.format(tuned), launch=NO_SIZE)
+        assert verdicts(text) != {"kernel": "works"}
+
+
 def test_a_size_that_no_launch_says_is_tried_up_to_the_memory() -> None:
     known = port.load(chips.target("ascend"))
     text = source(launch="").replace("def call", "def other")

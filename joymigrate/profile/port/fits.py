@@ -56,6 +56,9 @@ def notes_of(
                 said = f"not compiled: {error.what}"
                 found[index].append(Note("unknown", one.kernel.node.lineno, said))
                 continue
+            if (count := len([*configure_launches(one.kernel.launches)])) > MOST:
+                said = f"{count} launches and configurations, of which {MOST} are compiled"
+                found[index].append(Note("unknown", one.kernel.node.lineno, said))
             file = Path(folder) / f"k{index}.py"
             file.write_text(text, encoding="utf-8")
             for launch, job in cases(one, ast.parse(text)):
