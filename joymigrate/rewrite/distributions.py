@@ -15,7 +15,7 @@ LISTED = re.compile(r"^\s*packages\s*=\s*\[([^\]]*)\]", re.M)
 def find_built(root: Path, folders: Iterable[str]) -> dict[str, str]:
     """Those of some folders below `root` that are built, each with the packages that its files
     list one by one; an empty text for all of them."""
-    found = {}
+    found: dict[str, str] = {}
     for folder in folders:
         for name in FILES:
             try:
