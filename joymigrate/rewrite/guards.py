@@ -25,6 +25,11 @@ LEAVES = (ast.Return, ast.Continue, ast.Break)
 ENDS = ("exit", "skip", "skipTest", "fail", "_exit", "quit")  # what a program or a test calls
 # Flags that deny by their name: `no_cuda`, `nogpu`; not `on_node`, `norm_device`.
 TWICE = re.compile(r"(?:^|[_-])(?:no|not|without|disable)(?:[_-]|(?=cuda|(?!c)[a-z]pu|accel|dev))")
+# Names of a number of cards: `n_gpu`, `num_gpus`, `gpu_count`, `ngpus`, `device_count`.
+COUNTED = re.compile(
+    r"(?i)_?(?:n|num|number|count)s?_?(?:of_)?(?:gpu|card|device|cuda)s?"
+    r"|_?(?:gpu|card|device|cuda)s?_(?:n|num|number|count)"
+)
 CONTAINERS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
 
 
@@ -122,7 +127,7 @@ def negative(test: ast.AST) -> bool:
         return False
     asking = [part for part in parts if names_device(part)]
     questions = [part for part in asking if asks_for(part)]
-    return any(denies(node) for part in questions or asking or parts for node in ast.walk(part))
+    return any(map(denies, questions or asking or parts))
 
 
 def affirms(parts: list[ast.AST]) -> bool:
@@ -130,7 +135,7 @@ def affirms(parts: list[ast.AST]) -> bool:
     flags = [part for part in parts if is_flag(part)]
     denied = [part for part in parts if isinstance(part, ast.UnaryOp) and is_flag(part.operand)]
     others = [part for part in parts if part not in flags and part not in denied]
-    return bool(flags and denied) and not any(denies(n) for p in others for n in ast.walk(p))
+    return bool(flags and denied) and not any(map(denies, others))
 
 
 def is_flag(part: ast.AST) -> bool:
@@ -158,26 +163,36 @@ def asks_for(part: ast.AST) -> bool:
 
 
 def denies(node: ast.AST) -> bool:
-    """Whether a node turns a meaning round; `not args.no_cuda` does it twice.
+    """Whether a part of a condition turns a meaning round; `not args.no_cuda` does it twice, and so
+    does a `not` before a comparison that does.
 
-    Fewer cards than a number do: `torch.cuda.device_count() < 2`, `0 == torch.cuda.device_count()`.
+    Fewer cards than a number do: `torch.cuda.device_count() < 2`, `0 == n_gpus`.
     """
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         at = node.operand
+        if isinstance(at, (ast.Compare, ast.UnaryOp)):
+            return not denies(at)
         if isinstance(at, ast.Subscript) and isinstance(at.slice, ast.Constant):
             at = at.slice
         name = getattr(at, "attr", getattr(at, "id", getattr(at, "value", "")))
         return not (isinstance(name, str) and TWICE.search(name.lower()))
     if not isinstance(node, ast.Compare):
-        return False
+        return any(map(denies, ast.iter_child_nodes(node)))
     sides = (node.left, *node.comparators)
-    counted = [getattr(getattr(each, "func", None), "attr", "") == "device_count" for each in sides]
+    counted = [counts_cards(each) for each in sides]
     turning: tuple[type[ast.cmpop], ...] = (ast.NotEq, ast.NotIn)
     if any(counted):
         none = any(getattr(each, "value", None) == 0 for each in sides)
         fewer = (ast.Lt, ast.LtE) if counted[0] else (ast.Gt, ast.GtE)
         turning = (*fewer, ast.Eq if none else ast.NotEq)
-    return any(isinstance(each, turning) for each in node.ops)
+    return any(isinstance(each, turning) for each in node.ops) or any(map(denies, sides))
+
+
+def counts_cards(node: ast.AST) -> bool:
+    """Whether an expression is a number of cards, by its call or by its name."""
+    if isinstance(node, ast.Call):
+        return getattr(node.func, "attr", "") == "device_count"
+    return COUNTED.fullmatch(getattr(node, "attr", getattr(node, "id", "")) or "") is not None
 
 
 @functools.cache
