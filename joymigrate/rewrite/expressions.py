@@ -13,6 +13,8 @@ SIMPLE = (
     ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Raise, ast.Assert,
     ast.Delete,
 )  # fmt: skip
+# Functions that work without the device; torch keeps a seed until there is one.
+WITHOUT_DEVICE = ("is_available", "device_count", "manual_seed", "manual_seed_all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,8 @@ def mentions(module: Module) -> Iterator[OriginMention]:
         inside = dotted == words.module or dotted.startswith(f"{words.module}.")
         inside = inside and spells_module(module, top)
         if inside and not isinstance(getattr(top, "ctx", None), ast.Store):
-            asked = dotted.rpartition(".")[2] in ("is_available", "device_count")
-            yield OriginMention(top, *module.span(top), hard=not asked and dotted != words.module)
+            works = dotted.rpartition(".")[2] in WITHOUT_DEVICE or dotted == words.module
+            yield OriginMention(top, *module.span(top), hard=not works)
         elif dotted.startswith(f"torch._C._{words.device}"):
             yield OriginMention(top, *module.span(top), hard=True)
         elif (

@@ -44,8 +44,15 @@ def doubt_unused(findings: Iterable[Finding], texts: Mapping[str, str]) -> list[
 
 
 def doubt_alone(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings; an added import goes where nothing in its file needs it, and waits with all."""
+    """The findings; an added import goes where nothing in its file needs it, and waits with all. A
+    line that says nothing more goes beside other edits alone."""
     found = list(findings)
+    edited = {one.path for one in found if one.edits and not is_taken_away(one)}
+    found = [
+        one.leave(one.reason) if is_taken_away(one) and one.reason and one.path not in edited
+        else one
+        for one in found
+    ]  # fmt: skip
     asking = {one.path for one in found if one.edits and needs(one)}
     needing = {one.path for one in found if one.edits and one.tier is Tier.SAFE and needs(one)}
     return [
@@ -53,6 +60,11 @@ def doubt_alone(findings: Iterable[Finding]) -> list[Finding]:
         for one in found
         if not is_added(one) or one.path in asking
     ]
+
+
+def is_taken_away(finding: Finding) -> bool:
+    """Whether a finding takes away a call whose like stands beside it."""
+    return bool(finding.edits) and finding.after == "" and finding.rule == "JM101"
 
 
 def is_added(finding: Finding) -> bool:

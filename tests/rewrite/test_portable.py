@@ -342,6 +342,34 @@ def test_an_import_of_torch_is_not_written_twice(tmp_path: Path, style: Style) -
     assert rewritten(tmp_path, text, style).count("import torch\n") == 2, "not in the same block"
 
 
-def test_the_same_seed_is_not_set_twice(tmp_path: Path) -> None:
-    text = "import torch\ntorch.manual_seed(3)\ntorch.cuda.manual_seed_all(3)\nx = 1\n"
-    assert scanned(tmp_path, text)[1] == "import torch\ntorch.manual_seed(3)\nx = 1\n"
+SEED = "torch.cuda.manual_seed_all(s)\n"
+# Code in a function that has seeded torch with `s`, and whether that covers the line.
+SEEDINGS = {
+    "in the same block": (SEED, True),
+    "behind a semicolon": (f"x = 1; {SEED}", True),
+    "behind a question": (f"if torch.cuda.is_available():\n        {SEED}", True),
+    "behind two questions": (f"with go():\n        if y:\n            {SEED}", True),
+    "in an else": (f"if y:\n        pass\n    else:\n        {SEED}", True),
+    "another value": ("torch.cuda.manual_seed(s + 1)\n", False),
+    "in a loop": (f"for s in y:\n        {SEED}", False),
+    "in a function": (f"def inner():\n        {SEED}", False),
+}
+
+
+@pytest.mark.parametrize("name", SEEDINGS)
+def test_a_seed_that_torch_has_set_is_not_set_again(name: str, tmp_path: Path) -> None:
+    line, covered = SEEDINGS[name]
+    text = f"import torch\ndef seed(s, y):\n    torch.manual_seed(s)\n    {line}"
+    found, after = scanned(tmp_path, text)
+    [seeding] = [each for each in found if "manual_seed" in each.before]
+    assert ("seeds every device" in str(seeding.reason)) == covered
+    assert "torch.cuda.is_available" not in after, "the seed holds no condition"
+    assert after.count("torch.manual_seed") == 1
+    assert SEED in after or not covered
+
+
+def test_a_seed_that_torch_has_set_goes_with_other_edits_of_its_file(tmp_path: Path) -> None:
+    text = f"import torch\ns = 3\ntorch.manual_seed(s)\n{SEED}torch.cuda.synchronize()\n"
+    assert scanned(tmp_path, text)[1].splitlines()[2:] == [
+        "torch.manual_seed(s)", "torch.accelerator.synchronize()",
+    ]  # fmt: skip

@@ -8,14 +8,17 @@ from dataclasses import dataclass, replace
 from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.codemods.integer_devices import is_number
+from joymigrate.rewrite.guards import branches
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.portable.table import PortableForm, forms, unknown
 from joymigrate.rewrite.portable.words import kind, stands_free, there, torch_at
 
 FAILS = "without an accelerator {name} fails, where the origin's did not: ask for one before"
 SEEDS = "torch.manual_seed also seeds the host, which this line did not"
+SEEDED = "torch.manual_seed seeds every device with this value already"
 NO_STREAM = "None is no stream to `with`, where torch.cuda.stream(None) did nothing"
 NUMBER = "torch.accelerator.device_index takes a card's number alone"
+LIMITS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.For, ast.AsyncFor, ast.While)
 MADE = ("Stream", "current_stream", "default_stream")
 
 
@@ -36,7 +39,7 @@ def write_name(module: Module, rule: str, node: ast.expr, known: str) -> Finding
     if not new.edits:
         return module.find(rule, node, tier=Tier.REPORT, reason=new.reason)
     edits = list(new.edits)
-    after = "" if len(edits) == 1 and not edits[0][2] else None  # the line goes away
+    after = "" if new.reason == SEEDED else None  # the line goes away
     return module.find(
         rule, new.node, after=after, edits=edits, tier=new.tier, reason=new.reason, needs=new.needs
     )
@@ -69,10 +72,10 @@ def write(module: Module, node: ast.expr, known: str) -> PortableName:
         number = bool(call.args) and is_number(call.args[0])
         return new if number else replace(new, tier=Tier.UNSAFE, reason=NUMBER)
     if form.kind == "seeded":
-        if not is_seeded_beside(module, call):
+        if not is_seeded(module, call):
             return replace(new, tier=Tier.UNSAFE, reason=SEEDS)
         line = whole_line(module, call.parent)  # type: ignore[attr-defined]
-        return new if line is None else replace(new, edits=((*line, ""),))
+        return PortableName(node, ((*line, ""),) if line is not None else (), reason=SEEDED)
     if form.kind == "entered":
         inside = tuple(write_entered(module, call) or ())
         new = replace(new, node=call, edits=inside, reason=unknown(known), needs=None)
@@ -125,27 +128,28 @@ def root_of(node: ast.expr) -> ast.expr:
     return node
 
 
-def is_seeded_beside(module: Module, call: ast.Call) -> bool:
-    """Whether the same block seeds torch with the same value: once more changes nothing."""
-    statement = getattr(call, "parent", None)
-    block = getattr(getattr(statement, "parent", None), "body", [])
-    if not isinstance(statement, ast.Expr) or not isinstance(block, list) or len(call.args) != 1:
-        return False
-    beside = [
-        each.value
-        for each in block
-        if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call)
-    ]
-    if isinstance(getattr(statement, "parent", None), ast.If):
-        outer = getattr(statement.parent.parent, "body", [])  # type: ignore[attr-defined]
-        beside += [
-            e.value for e in outer if isinstance(e, ast.Expr) and isinstance(e.value, ast.Call)
-        ]
-    return any(
-        module.names.dotted(each.func) == "torch.manual_seed"
-        and len(each.args) == 1
-        and ast.dump(each.args[0]) == ast.dump(call.args[0])
-        for each in beside
+def is_seeded(module: Module, call: ast.Call) -> bool:
+    """Whether torch is seeded with the same value wherever a call runs, in its block or in one
+    around it: once more changes nothing. A loop seeds each time."""
+    at: ast.AST = call
+    while not isinstance(at, LIMITS):
+        above = getattr(at, "parent", None)
+        if above is None:
+            return False
+        block = next((each for each in branches(above) if at in each), [])
+        if any(each is not at and seeds_same(module, each, call) for each in block):
+            return True
+        at = above
+    return False
+
+
+def seeds_same(module: Module, statement: ast.AST, call: ast.Call) -> bool:
+    """Whether a statement seeds torch with the arguments of a call."""
+    other = statement.value if isinstance(statement, ast.Expr) else None
+    return (
+        isinstance(other, ast.Call)
+        and module.names.dotted(other.func) == "torch.manual_seed"
+        and ast.dump(ast.Tuple(other.args)) == ast.dump(ast.Tuple(call.args))
     )
 
 
