@@ -305,3 +305,19 @@ def test_the_agnostic_style_translates_a_configured_device_where_torch_is_given_
     assert "jm.device(cfg['device'])" in made["train.py"]
     assert "if where == 'cuda':" in made["train.py"]
     assert "other.py" not in made
+
+
+def test_a_long_chain_of_calls_is_read(tmp_path: Path) -> None:
+    """Each method calls the next one on what it is given: the class of that is asked of the last
+    one, which asks the one before."""
+    calls = 200
+    steps = "".join(
+        f"    def step{number}(self, other):\n        other.step{number + 1}(other)\n"
+        for number in range(calls)
+    )
+    last = f"    def step{calls}(self, other):\n        other.place = 'cuda'\n"
+    last += "        if other.place == 'cuda':  # joymigrate: ignore\n            print(1)\n"
+    last += "        torch.zeros(1, device=other.place)\n"
+    root = write(tmp_path, {"a.py": f"{TORCH}class Chain:\n{steps}{last}"})
+    move(root)
+    assert (root / "a.py").read_text().count("'cuda'") == 2

@@ -36,6 +36,7 @@ SETTINGS = re.compile(r"(?i)(?:^|_)(?:args?|arguments?|opts?|options?|cfg|conf|c
                       r"configuration|hparams|params|settings|flags|namespace)(?:$|_)")  # fmt: skip
 PARSES = re.compile(r"\bparse_(?:known_)?args\(")
 NEAR = 80  # cells that are looked at to find the class of an object or what is called
+NESTED = 80  # questions that each wait for the next one; Python bears about 150
 FEW = 12  # files with a name that are read wherever they import it from
 FILES = 40  # files that one name may lead to; more say that it means many things
 IMPORTING = 400  # files that import one name, which says what it means
@@ -70,6 +71,7 @@ class ValueGraph:
     _defining: dict[str, set[str]] = field(default_factory=dict)
     _below_of: dict[str, set[str]] = field(default_factory=dict)
     _owners: dict[str, Cell | None] = field(default_factory=dict)
+    _nested: int = 0
     _index: WordIndex = field(init=False)
     _exports: Exports = field(init=False)
 
@@ -109,9 +111,13 @@ class ValueGraph:
         is compared with; each with the line that says so."""
         key = (cell, way)
         if key not in self._near:
+            if self._nested == NESTED:
+                return ()
             self._near[key] = ()  # a question about itself ends here
+            self._nested += 1
             found = self._find_near(cell, way)
             edges = tuple(e for e in found if e.flow in (way, EITHER))
+            self._nested -= 1
             self._note(self._near, key)
             self._near[key] = edges
         return self._near[key]
