@@ -58,9 +58,11 @@ ON_HOST = CardMark(HOST, 0)
 
 
 def holder(tensor: torch.Tensor) -> Any:
-    """What carries a tensor's mark."""
+    """What carries a tensor's mark. A recorder's mode, which lies below, is not asked: each call
+    of the program comes here several times."""
     try:
-        return storage_of(tensor)
+        with torch._C.DisableTorchFunction():
+            return storage_of(tensor)
     except (NotImplementedError, RuntimeError):
         return tensor
 
