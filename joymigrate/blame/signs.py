@@ -77,6 +77,15 @@ LACKING = (  # (`Type: message`, how it is known, what to do)
         "say how many cards it has: --devices of migrate, --cards of baseline",
     ),
     (
+        re.compile(
+            r"[Dd]ataset not found|not found or corrupted|DatasetNotFoundError"
+            r"|DataFilesNotFoundError|Resource \S+ not found"
+        ),
+        "its data set is not on this machine",
+        "put it where the program looks, or a small part in the same form; none is made up here: a "
+        "verdict would rest on it",
+    ),
+    (
         re.compile(r"No space left on device"),
         "the disk is full",
         "free some of it, then start again",
