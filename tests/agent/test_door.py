@@ -124,7 +124,7 @@ HOSTILE: list[tuple[str, dict[str, Any]]] = [
     ("scan", {"path": ".", "to": "/etc"}),
     ("scan", {"path": ".", "style": "shim; rm -rf /"}),
     ("scan", {"path": ".", "--output": "/tmp/x"}),
-    ("scan", {}),
+    ("why", {}),
     ("why", {"path": "a.py", "line": True}),
     ("why", {"path": "a.py", "line": -1}),
     ("explain", {"name": "--list"}),
@@ -159,6 +159,15 @@ def test_hostile_arguments_are_errors_that_say_what_to_do(project: Path) -> None
     talk(Allowed((project,), run=True, write=True), push)
     with pytest.raises(JoyError, match="does not match"):
         check(BY_NAME["explain"], {"name": "\ud800"}, [project])
+
+
+def test_a_call_without_a_path_is_about_the_one_root(project: Path, tmp_path: Path) -> None:
+    asked = check(BY_NAME["next"], {}, [project])
+    assert asked == {"path": str(project), "folder": str(project)}
+    with pytest.raises(JoyError, match="which folder is meant"):
+        check(BY_NAME["next"], {}, [project, tmp_path])
+    with pytest.raises(JoyError, match="required"):
+        check(BY_NAME["why"], {"line": 3}, [project])
 
 
 def test_ten_calls_at_once_are_all_answered(project: Path) -> None:

@@ -20,8 +20,13 @@ def check(tool: ToolSpec, given: Mapping[str, Any], roots: Sequence[Path]) -> di
     """The arguments of a call with its paths resolved, and `folder`: the project it runs in.
 
     What the schema does not name, a path outside the roots, or a value of another kind or size
-    raises `JoyError`.
+    raises `JoyError`. Without a `path` the call is about the root, where there is one alone.
     """
+    if "path" in tool.arguments and not {"path"} & {*tool.required, *given}:
+        if len(roots) > 1:
+            listed = ", ".join(map(str, roots[:3]))
+            raise JoyError(f"{tool.name}: which folder is meant?", help=f"path: one of {listed}")
+        given = {"path": ".", **given}
     wrong = best_match(Draft202012Validator(schema_of(tool)).iter_errors(given))
     if wrong is not None:
         place = ".".join(map(str, (tool.name, *wrong.absolute_path)))

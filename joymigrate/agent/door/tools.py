@@ -45,6 +45,7 @@ WAIT = {
 class ToolSpec:
     """One tool: a command's words made of its arguments, run in the folder of its `path`.
 
+    A `path` that is not required is the one root, where it is not given.
     `document`: the command writes JSON to `-o FILE`, or to stdout, or its text is the answer.
     """
 
@@ -105,7 +106,7 @@ def migrate_words(asked: Mapping[str, Any]) -> list[str]:
 TOOLS = (
     ToolSpec(
         "next", "Where the migration stands, and the one next step. Begin here.",
-        {"path": PATH}, ("path",), lambda a: ["next", a["path"]], "stdout",
+        {"path": PATH}, (), lambda a: ["next", a["path"]], "stdout",
     ),
     ToolSpec(
         "migrate", "The whole journey of a program with every judge: scan, baseline, rewrite, "
@@ -113,11 +114,11 @@ TOOLS = (
         {"path": PATH, "command": COMMAND, "to": TO, "style": STYLE,
          "unsafe": {"type": "boolean", "description": "also edits that need review"},
          "yes": {"type": "boolean", "description": "take mends that cure a stop"}, "wait": WAIT},
-        ("path", "command"), migrate_words, "stdout", "next", starts=True, writes=True,
+        ("command",), migrate_words, "stdout", "next", starts=True, writes=True,
     ),
     ToolSpec(
         "scan", "What ties a project to its accelerator: sites, those for people first.",
-        {"path": PATH, "to": TO, "style": STYLE}, ("path",),
+        {"path": PATH, "to": TO, "style": STYLE}, (),
         lambda a: ["scan", a["path"], "--exit-zero", *name_form(a)],
     ),
     ToolSpec(
@@ -138,47 +139,47 @@ TOOLS = (
         {"path": PATH, "to": TO, "style": STYLE,
          "unsafe": {"type": "boolean", "description": "also edits that need review"},
          "apply": {"type": "boolean", "description": "write; needs --allow-write"}},
-        ("path",), rewrite_words, "text", writes=True,
+        (), rewrite_words, "text", writes=True,
     ),
     ToolSpec(
         "baseline", "The unchanged CUDA program on this machine's CPU, by stand-ins.",
-        {"path": PATH, "command": COMMAND, "wait": WAIT}, ("path", "command"),
+        {"path": PATH, "command": COMMAND, "wait": WAIT}, ("command",),
         lambda a: ["baseline", "--", *a["command"]], starts=True,
     ),
     ToolSpec(
         "rehearse", "A program on the simulated chip: stops, refusals, fallbacks, memory.",
         {"path": PATH, "command": COMMAND, "to": TO,
          "migrate": {"type": "boolean", "description": "rewrite in memory as it loads"},
-         "wait": WAIT}, ("path", "command"),
+         "wait": WAIT}, ("command",),
         lambda a: ["rehearse", *option(a, "to"), *flag(a, "migrate"), "--", *a["command"]],
         starts=True,
     ),
     ToolSpec(
         "coverage", "Which operators of a recording (`profile record`) the chip has.",
-        {"path": PATH, "to": TO}, ("path",),
+        {"path": PATH, "to": TO}, (),
         lambda a: ["profile", "coverage", a["path"], "-q", *option(a, "to")],
     ),
     ToolSpec(
         "advise", "What would make a recorded program faster.",
-        {"path": PATH, "to": TO}, ("path",),
+        {"path": PATH, "to": TO}, (),
         lambda a: ["profile", "advise", a["path"], *option(a, "to")],
     ),
     ToolSpec(
         "verify", "Two recordings compared, or a program replayed against a recorded baseline.",
         {"path": PATH, "baseline": PATH, "target": PATH, "command": COMMAND, "to": TO,
-         "wait": WAIT}, ("path", "baseline"), verify_words, starts=True,
+         "wait": WAIT}, ("baseline",), verify_words, starts=True,
     ),
     ToolSpec(
         "report", "The page for the reviewer of a migration that passed, in Markdown.",
-        {"path": PATH}, ("path",), lambda a: ["report", a["path"], "--pull-request"], "text",
+        {"path": PATH}, (), lambda a: ["report", a["path"], "--pull-request"], "text",
     ),
     ToolSpec(
         "status", "The steps that joymigrate took here, and what can be rolled back.",
-        {"path": PATH}, ("path",), lambda a: ["status", a["path"]], "stdout",
+        {"path": PATH}, (), lambda a: ["status", a["path"]], "stdout",
     ),
     ToolSpec(
         "rollback", "Take back a step of the ledger, and those behind it.",
-        {"path": PATH, "step": TEXT | {"pattern": "^[0-9]{1,6}$(?!\\n)"}}, ("path",),
+        {"path": PATH, "step": TEXT | {"pattern": "^[0-9]{1,6}$(?!\\n)"}}, (),
         lambda a: ["rollback", *([a["step"]] if a.get("step") else []), "--project", a["folder"]],
         "text", writes=True, destructive=True,
     ),
