@@ -38,7 +38,7 @@ from joymigrate.verify.folding import (
     other_modes,
     overtaken,
 )
-from joymigrate.verify.free_stage import steps
+from joymigrate.verify.free_stage import own_buffers, steps
 from joymigrate.verify.judge import Judge
 from joymigrate.verify.judgement import count_covered, judge, matches
 from joymigrate.verify.merge import merge_ranks
@@ -177,6 +177,8 @@ def judge_rank(case: Comparison, theirs: Rank, found: Findings) -> ModuleStage:
     )
     if first and (case.alike or case.complete):
         steps(case.baseline, case.target, case.pairing, replayed, found, limits)
+    elif not first:
+        own_buffers(ours, theirs, case.pairing, found, limits)
     judge_program(ours, theirs, replay, found)
     judge_run(ours, theirs, replay, case.alike, found, limits)
     # S5P: printed numbers, where nothing before explains what departs.

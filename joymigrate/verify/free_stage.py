@@ -89,6 +89,22 @@ def steps(
         found.broken["S5"] = left
 
 
+def own_buffers(ours: Rank, theirs: Rank, pairing: Pairing, found: Findings, limits: Judge) -> None:
+    """Buffers of a process beside the first, which tables of all processes leave out: each has its
+    own, and a wrapper that sends the first one's to all may be told not to."""
+    view = Display(ours.program)
+    random = set() if draws_alike(ours, theirs) else drawing(theirs)
+    for step in ours.steps:
+        if step not in theirs.steps or step >= found.end:
+            continue
+        compared = free.compare_step(ours.table(step), theirs.table(step), pairing.names)
+        one = free.FreeStep(compared, view, step, pairing.names, limits)
+        culprit = one.first(random, True)
+        if culprit is not None and culprit.phase == Phase.STATE.value:
+            found.add([culprit])
+            return
+
+
 def explain(ours: Rank, theirs: Rank, row: Difference) -> Difference:
     """What is known of why an optimiser's row failed: the first difference in what its code calls,
     or the operator that makes a weight's update wrong on this device."""

@@ -227,3 +227,30 @@ def test_a_fault_beside_a_lost_process_is_still_the_finding(folder: Path) -> Non
     assert found.verdict is Outcome.FAIL
     assert found.first_divergence is not None
     assert found.first_divergence.stage == "S3"
+
+
+NORMED = PROGRAM.replace("nn.Tanh()", "nn.BatchNorm1d(8)")
+OWN = """
+    import ctypes  # as no call of torch: a wrapper sends buffers by itself
+    (ctypes.c_float * 8).from_address(model[1].running_mean.data_ptr())[0] = 9.0 if step else 0.5
+"""
+
+
+def test_buffers_that_a_process_beside_the_first_keeps_for_itself_are_judged(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "p.py").write_text(NORMED)
+    (tmp_path / "own.py").write_text(NORMED + OWN)
+    record(tmp_path / "p.py", tmp_path / "b.jmb", runs=2)
+    for name in ("p", "own"):
+        replay(tmp_path / "b.jmb", tmp_path / f"{name}.py", tmp_path / f"{name}.jmb")
+    base = two(tmp_path / "b.jmb", tmp_path / "b.jmb")
+    clean, own = (
+        compare(base, two(tmp_path / "p.jmb", tmp_path / f"{name}.jmb"), Tolerance.of(None))
+        for name in ("p", "own")
+    )
+    assert clean.verdict is Outcome.PASS, clean.reason
+    first = own.first_divergence
+    assert first is not None
+    assert (first.module, first.phase, first.step) == ("1", "state", 0)
+    assert str(first.evidence).startswith("in process 1: ")
