@@ -75,21 +75,25 @@ def probe(optimiser: Any) -> list[dict[str, Any]]:
 def run(optimiser: Any, group: dict[str, Any], shapes: Sequence[tuple[int, ...]]) -> dict[str, Any]:
     """Three steps on one tensor or several: the sketch of each update, or why there is none."""
     sizes = list(shapes[0]) if len(shapes) == 1 else [list(shape) for shape in shapes]
-    for plain in (False, True):
+    reason = ""
+    for plain, sparse in ((False, False), (True, False), (True, True)):
         try:
-            return {"shape": sizes, "updates": steps(optimiser, group, shapes, plain)}
+            return {"shape": sizes, "updates": steps(optimiser, group, shapes, plain, sparse)}
         except Exception as error:  # the program's own optimiser, on tensors it was not made for
-            reason = (
-                f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"
-            )
+            what = str(error).splitlines()[0][:200] if str(error) else ""
+            reason = reason if sparse else f"{type(error).__name__}: {what}"
     return {"shape": sizes, "reason": reason}
 
 
 def steps(
-    optimiser: Any, group: dict[str, Any], shapes: Sequence[tuple[int, ...]], plain: bool
+    optimiser: Any,
+    group: dict[str, Any],
+    shapes: Sequence[tuple[int, ...]],
+    plain: bool,
+    sparse: bool = False,
 ) -> list[list[float]]:
     """The updates of three steps by a shadow of the optimiser that has one parameter of each
-    shape."""
+    shape. `sparse`: gradients hold rows, as those of embeddings may."""
     random = np.random.Generator(np.random.PCG64(SEED))
     made_up = [torch.nn.Parameter(torch.from_numpy(random.standard_normal(s))) for s in shapes]
     shadow = shadow_of(optimiser, group, made_up, plain)
@@ -98,6 +102,7 @@ def steps(
     for _ in range(STEPS):
         before = [p.detach().clone() for p in made_up]
         slopes = [torch.from_numpy(random.standard_normal(s)) for s in shapes]
+        slopes = [slope.to_sparse(1) for slope in slopes] if sparse else slopes
 
         def closure(slopes: list[torch.Tensor] = slopes) -> torch.Tensor:
             value = torch.zeros((), dtype=torch.float64)

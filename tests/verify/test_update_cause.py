@@ -175,3 +175,37 @@ def test_a_cause_is_told_from_the_event_of_its_row_and_no_other() -> None:
     # A value goes by the line that reads it.
     read = rest_cause.cause_of_rest(golden, target, row(3, "value 0"))
     assert read.lines == ("train.py:7", "train.py:7")
+
+
+class Rows(torch.optim.Optimizer):
+    """Takes gradients that hold rows alone, as those of tables of embeddings."""
+
+    halved = False
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for table in group["params"]:
+                gradient = table.grad.coalesce()
+                moved = gradient.values()
+                moved = moved.mul(0.5) if self.halved else moved
+                table[gradient.indices()[0]] -= group["lr"] * moved
+
+
+class HalvedRows(Rows):
+    halved = True
+
+
+@pytest.mark.parametrize("kind", [Rows, HalvedRows])
+def test_an_optimiser_that_refuses_dense_gradients_is_held_to_its_calls(kind: type) -> None:
+    sides = []
+    for one in (Rows, kind):
+        found = probe(one([torch.nn.Parameter(torch.zeros(3, 2))], {"lr": 0.1}))
+        assert all("updates" in result for result in found[0]["results"])
+        sides.append({"class": "Rows", "probe": found})
+    cause = cause_of_update(*sides)
+    if kind is Rows:
+        assert cause is None
+    else:
+        assert cause is not None
+        assert (cause.name, str(cause.words)) == ("an operator added", "`mul(0.5)` added")
