@@ -179,7 +179,7 @@ def judge_rank(case: Comparison, theirs: Rank, found: Findings) -> ModuleStage:
         steps(case.baseline, case.target, case.pairing, replayed, found, limits)
     elif not first:
         own_buffers(ours, theirs, case.pairing, found, limits)
-    judge_program(ours, theirs, replay, found)
+    judge_program(ours, theirs, replay, found, limits)
     judge_run(ours, theirs, replay, case.alike, found, limits)
     # S5P: printed numbers, where nothing before explains what departs.
     found.add(printed_stage.judge_printed(ours, theirs, limits, found))
@@ -314,9 +314,11 @@ def judge_the_rest(ours: Rank, theirs: Rank, alike: bool, found: Findings) -> No
         found.reasons[rest_stage.STAGE] = reason
 
 
-def judge_program(ours: Rank, theirs: Rank, replay: Mapping[str, Any], found: Findings) -> None:
+def judge_program(
+    ours: Rank, theirs: Rank, replay: Mapping[str, Any], found: Findings, limits: Judge
+) -> None:
     """Modes and schedules from the first step to the last, where nothing before explains them."""
-    rows = rest_stage.judge_log(ours, theirs, replay.get("roots", {}), found)
+    rows = rest_stage.judge_log(ours, theirs, replay.get("roots", {}), found, limits)
     overtaken(found, rows)
     found.add(keep_first(rows))
 

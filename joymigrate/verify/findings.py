@@ -67,6 +67,7 @@ class Findings:
     made: Growth = field(default_factory=Growth)  # of what is made of numbers from outside
     chosen: float = math.inf  # step from which the program may have chosen otherwise by rounding
     flips: bool = False  # the baseline's own runs choose otherwise, too
+    updates: set[int] = field(default_factory=set)  # steps whose updates S5 has judged
     end: float = math.inf  # step from which the sides do not compute the same thing any more
 
     @property

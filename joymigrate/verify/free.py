@@ -15,11 +15,19 @@ from numpy.typing import NDArray
 from joymigrate.language import Text
 from joymigrate.verify.bundle import RecordTable
 from joymigrate.verify.display import Display
-from joymigrate.verify.judge import RECORD, RESOLUTION, ErrorSeries, Judge, Key, SeriesDecision
+from joymigrate.verify.judge import (
+    RECORD,
+    RESOLUTION,
+    ErrorSeries,
+    Judge,
+    Key,
+    SeriesDecision,
+)
 from joymigrate.verify.model import Difference, Phase, RecordStatus
 from joymigrate.verify.tolerance import ROUNDED_LAST
 
 CARRIED = 10.0  # times: a gradient that is so much farther off is the one that others follow
+INNER = "gradient"  # that comes back to a module inside of a model
 CHANGED = "gradients inside of the model agree: it is reduced, clipped or added up otherwise"
 IN_TRAINING = "in training mode here, in evaluation mode in the baseline"
 IN_EVALUATION = "in evaluation mode here, in training mode in the baseline"
@@ -271,7 +279,7 @@ class FreeStep:
         if self.found.table.module[row].endswith(":"):
             reason = self.scaled(row) or "the outputs agree, what the loss sends back not"
             return self.difference(row, Phase.BACKWARD, "loss", reason)
-        made = self.difference(row, Phase.BACKWARD, "gradient")
+        made = self.difference(row, Phase.BACKWARD, INNER)
         return replace(made, module=self.view(self.consumer(row)))
 
     def gradient(self, first: int) -> Difference:

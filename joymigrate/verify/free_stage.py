@@ -15,7 +15,7 @@ from joymigrate.verify.display import Display
 from joymigrate.verify.findings import Findings, follow, keep_first
 from joymigrate.verify.folding import under_setting
 from joymigrate.verify.identity import TIE
-from joymigrate.verify.judge import Judge
+from joymigrate.verify.judge import UNSEEN, Judge
 from joymigrate.verify.merge import merge_ranks
 from joymigrate.verify.model import Cause, Difference, Phase, RecordStatus
 from joymigrate.verify.module_stage import UNLIKE, ModuleStage
@@ -26,6 +26,12 @@ from joymigrate.verify.series import find_restarted, random_words
 from joymigrate.verify.update_cause import cause_of_update
 from joymigrate.verify.watch_ranks import drawing, draws_alike
 from joymigrate.verify.watch_stage import ALONE
+
+# What rounds over a kink (of an activation, a choice) changes a gradient at once, in few runs.
+KINK = (
+    "the gradient that comes back to {module} departs in the free run (error {error}); on the "
+    "baseline's values its gradients agree: rounding over a kink, or what is done to it in between"
+)
 
 
 def steps(
@@ -52,7 +58,8 @@ def steps(
     walked = explained is None and not any(row.status.failed for row in rows)
     alike = draws_alike(ours, theirs)
     random: set[str] = set() if alike else drawing(theirs)
-    judged = any(row.metric in ("update", OWN_UPDATE) and row.status.compared for row in rows)
+    own = [row for row in rows if row.metric in ("update", OWN_UPDATE) and row.status.compared]
+    found.updates |= {row.step or 0 for row in own if row.metric == OWN_UPDATE}
     reason, moved = None, 0.0
     alike_nulls: dict[free.Sibling, float] = {}
     series = [rank.json("watch.json").get("series", {}) for rank in (ours, theirs)]
@@ -69,9 +76,15 @@ def steps(
         culprit = None
         if walked and explained is None and reason is None and step < found.end:
             a, b = (rank.facts(step).get("training", {}) for rank in (ours, theirs))
-            culprit = one.mode(a, b) or one.first(random, judged)
+            culprit = one.mode(a, b) or one.first(random, bool(own))
         if culprit is not None and culprit.phase == "forward" and culprit.op != "mode":
             culprit, reason = tell_forward(culprit, replayed, alike, begins, found)
+        if culprit is not None and culprit.op == free.INNER and replayed.passes:
+            wide = limits.factor(UNSEEN) / limits.factor()
+            if (culprit.value or 0.0) <= wide * (culprit.limit or 0.0):
+                reason = Text(KINK, module=culprit.module, error=f"{culprit.value:.2g}")
+                found.doubts.append(replace(culprit, status=RecordStatus.WARN, reason=reason))
+                culprit = None
         if culprit is not None and culprit.reason == free.CHANGED:
             culprit = replace(culprit, cause=cause_of_gradients(ours, theirs, step))
         rows += free_rows(compared, one, culprit, explained)

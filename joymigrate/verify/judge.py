@@ -20,6 +20,7 @@ from joymigrate.verify.tolerance_file import JudgeLimits
 
 Key = tuple[str, str]  # kind and name
 RECORD: Key = ("record", "")  # the kind of the records of steps
+UNSEEN: Key = ("unseen", "")  # of what the baseline's runs show too rarely to tell how it spreads
 # Kinds of series whose points are steps of the run.
 BY_STEP = ("input", "held", "result", "loss", "plateau", "weight", "update", "growth")
 FEWEST = 4  # series that tell what is usual
@@ -73,7 +74,7 @@ class Judge:
     grain: float = 0.0  # the rounding of the program's coarsest type, which comes or does not
     end: float = math.inf  # the first step that the baseline's other runs did not see
     weights: float = RESOLUTION  # the rounding of the coarsest type of a weight
-    known: dict[bool, float] = field(default_factory=dict)  # factors, once they are asked for
+    known: dict[str, float] = field(default_factory=dict)  # factors, once they are asked for
     # the usual error of a kind of series till each step, likewise
     usual: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = field(default_factory=dict)
 
@@ -133,23 +134,26 @@ class Judge:
 
     def factor(self, key: Key = RECORD) -> float:
         """How many times its null a clean error may be: by how far the baseline's own runs are
-        apart from one another, in all that is seen of them, and by how coarsely the target rounds.
-        Series of the run begin with what records of steps tell, which are many more."""
-        of_steps = key[0] == RECORD[0]
-        if of_steps not in self.known:
-            limits = self.limits
-            weight, alpha = limits.weight or 1.0, limits.alpha or 1e-3
-            variance = (1.0 if limits.spread is None else limits.spread) ** 2
+        apart from one another, in all that is seen of them. Series of the run begin with what
+        records of steps tell, which are many more; nothing tells of what is `UNSEEN`."""
+        if key[0] not in self.known:
+            weight = self.limits.weight or 1.0
+            variance = (1.0 if self.limits.spread is None else self.limits.spread) ** 2
             freedom, found = weight, list(self.spreads())
-            for kind in (True, False)[: 1 if of_steps else 2]:
-                mine = [value for name, value in found if (name == RECORD[0]) is kind]
+            for of_steps in {UNSEEN[0]: (), RECORD[0]: (True,)}.get(key[0], (True, False)):
+                mine = [value for name, value in found if (name == RECORD[0]) is of_steps]
                 squares = sum(value**2 for value in mine) / 2  # of each of the two runs
                 freedom = len(mine) + weight
                 variance = (squares + weight * variance) / freedom
-            quantile = t_quantile(1 - alpha / max(self.tests, 1), freedom)
-            room = math.sqrt(variance * (1 + 1 / max(len(self.nulls), 1)))
-            self.known[of_steps] = math.exp(min(room * quantile, 100.0)) * self.coarser
-        return self.known[of_steps]
+            self.known[key[0]] = self.room(variance, freedom)
+        return self.known[key[0]]
+
+    def room(self, variance: float, freedom: float) -> float:
+        """The same, by the variance of a logarithm and the degrees of freedom of that, for a target
+        that rounds so many times coarser."""
+        quantile = t_quantile(1 - (self.limits.alpha or 1e-3) / max(self.tests, 1), freedom)
+        room = math.sqrt(variance * (1 + 1 / max(len(self.nulls), 1))) * quantile
+        return math.exp(min(room, 100.0)) * self.coarser
 
     def spreads(self) -> Iterable[tuple[str, float]]:
         """How far the baseline's other runs are apart in each series, by its kind: the logarithm of

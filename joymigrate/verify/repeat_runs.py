@@ -204,6 +204,18 @@ def find_unrepeated(ours: Rank, again: Rank, end: float = math.inf) -> dict[str,
     return found
 
 
+def own_arithmetic(twins: Sequence[Rank]) -> dict[str, dict[str, float]]:
+    """How far the values of each event are from float64 in other runs, at the most: where they are
+    made by cancelling, rounding in between moves them by far more than their type."""
+    found: dict[str, dict[str, float]] = {}
+    for event in (e for twin in twins for e in twin.json("tape.json").get("events", [])):
+        known = found.setdefault(repr(key_of(event)), {})
+        for name, sink in event.get("sinks", {}).items():
+            if "native" in sink:
+                known[name] = max(known.get(name, 0.0), sink["native"])
+    return {key: known for key, known in found.items() if known}
+
+
 def find_trained(rank: Rank) -> Callable[[str], bool]:
     """Tells which weights training has made, of those that a baseline had at first calls: those
     that are watched beside it (`held`), of modules of which another run has any weight otherwise:
@@ -256,7 +268,8 @@ def keep(bundle: Bundle, others: Sequence[Bundle], until: int | None = None) -> 
         writer.files = dict(rank.manifest["files"])
         writer.add_json(AGAIN, {"runs": runs, "end": None if until is None else until + 1})
         end = math.inf if until is None else until + 1
-        writer.add_json(UNREPEATED, find_unrepeated(rank, twins[0], end))
+        told = {**find_unrepeated(rank, twins[0], end), "native": own_arithmetic(twins)}
+        writer.add_json(UNREPEATED, told)
         writer.commit()
     told = json.loads((Path(bundle.path) / MANIFEST).read_bytes())
     outputs = bundle.outputs or None

@@ -14,9 +14,11 @@ from joymigrate.verify.display import Display
 from joymigrate.verify.findings import Findings, by_step, keep_first
 from joymigrate.verify.free import CHANGED, tell_mode
 from joymigrate.verify.identity import device_rounding
+from joymigrate.verify.judge import Judge
 from joymigrate.verify.model import Difference, Phase, RecordStatus
 from joymigrate.verify.optimiser_stage import unequal
 from joymigrate.verify.plateaus import SERIES
+from joymigrate.verify.series import loss_errors
 from joymigrate.verify.signs import signs
 from joymigrate.verify.tolerance import ROUNDED_LAST
 
@@ -48,7 +50,7 @@ DATA = ("draw:randn", "draw:rand", "draw:randint", "draw:randperm", "draw:normal
 EARLY, MADE = 2, {False: 1e-3, True: 0.1}  # last step, and how far values may be apart till then
 GIVEN = 1e-4  # tensors from elsewhere, in the first step
 UNIT = 2.0**-7  # between two neighbours in bfloat16
-MEASURED = 0.1  # relative: a measured result that rounding may have moved over a threshold
+MEASURED = 0.1  # relative: the same of a measured result, where the baseline was run once
 PHASES = {
     "input": Phase.INPUT,
     "loss": Phase.LOSS,
@@ -71,7 +73,8 @@ def judge_rest(ours: Rank, theirs: Rank, alike: bool, found: Findings) -> list[D
             found.leave_out(kind, found.recorded[kind], why)
         return []
     looked = set(b.get("steps", ()))
-    unrepeated = ours.json(UNREPEATED).get("events", {})
+    repeats = ours.json(UNREPEATED)
+    unrepeated = repeats.get("events", {})
     rows: list[Difference] = []
     for order, (key, event) in enumerate(mine.items()):
         twin = other.get(key)
@@ -84,6 +87,7 @@ def judge_rest(ours: Rank, theirs: Rank, alike: bool, found: Findings) -> list[D
         found.compared[event["kind"]] += 1
         judge = EventJudge(event, twin, view, order, found)
         judge.unrepeated = frozenset(unrepeated.get(repr(key), {}).get("given", ()))
+        judge.shaken = repeats.get("native", {}).get(repr(key), {})
         rows += judge.rows()
     for key in [key for key in other if key not in mine]:
         if key[1] in a.get("steps", ()):
@@ -182,6 +186,7 @@ class EventJudge:
         self.order = order
         self.kind = str(event["kind"])
         self.unrepeated: frozenset[int] = frozenset()  # given values, by number
+        self.shaken: Mapping[str, float] = {}  # own errors of values in the baseline's other runs
         self.half = bool(event.get("half") or (twin or {}).get("half"))
         self.first = event["step"] == 0 and event["index"] <= 0
 
@@ -335,7 +340,7 @@ class EventJudge:
             back = self.kind == "loss" and name.startswith("gradient at")
             status = RecordStatus.FAIL
             reason = GRADIENT_BACK if back else self.apart(theirs, row)
-        own, base = row.get("native"), theirs.get("native", 0.0)
+        own, base = row.get("native"), max(theirs.get("native", 0.0), self.shaken.get(name, 0.0))
         # A loss that the baseline has in float32 is near float64 there, and should be here.
         types = theirs.get("dtype"), row.get("dtype")
         narrowed = self.kind == "loss" and types[0] == "float32" and types[1] in HALF
@@ -410,7 +415,7 @@ class EventJudge:
 
 
 def parting(
-    watches: Sequence[Mapping[str, Any]], optimisers: tuple[str, str], number: int
+    watches: Sequence[Mapping[str, Any]], optimisers: tuple[str, str], number: int, judge: Judge
 ) -> tuple[int | None, Any]:
     """(step, words) of update `number`'s rate: the step from which it differs because a measured
     result moved over a scheduler's threshold on one side alone; or words on a result that is
@@ -424,8 +429,11 @@ def parting(
         other = [item for item in theirs[name] if item[1] == optimisers[1]]
         if not other or any(item[5] is False for item in other):
             continue
+        key = SERIES, name.removeprefix(f"{SERIES} ")
+        departs = judge.decide(key, loss_errors(mine, other, 3)).at
         for one, two in zip(mine, other, strict=False):
-            if abs(one[3] - two[3]) > MEASURED * abs(one[3]):
+            once = not judge.nulls and abs(one[3] - two[3]) > MEASURED * abs(one[3])
+            if once or (departs is not None and one[0] >= departs):
                 text = "the result that the scheduler follows is {have}, {want} in the baseline"
                 return None, Text(text, have=f"{two[3]:.4g}", want=f"{one[3]:.4g}")
             if unequal(one[4], two[4]):
@@ -435,7 +443,7 @@ def parting(
 
 
 def judge_log(
-    ours: Rank, theirs: Rank, roots: Mapping[str, str], found: Findings
+    ours: Rank, theirs: Rank, roots: Mapping[str, str], found: Findings, judge: Judge
 ) -> list[Difference]:
     """Modes of model calls and settings of optimisers, over the whole program."""
     a, b = ours.json("log.json"), theirs.json("log.json")
@@ -455,7 +463,7 @@ def judge_log(
             rows.remove(row)
     watches = [rank.json("watch.json").get("series", {}) for rank in (ours, theirs)]
     parted = found.end
-    schedule = list(schedules(a, b, watches, found))
+    schedule = list(schedules(a, b, watches, found, judge))
     plateau = found.end if found.end < parted else math.inf
     before = [row for row in rows if (row.step or 0) < plateau]
     if len(before) < len(rows):
@@ -533,6 +541,7 @@ def schedules(
     b: Mapping[str, Any],
     watches: Sequence[Mapping[str, Any]],
     found: Findings,
+    judge: Judge,
 ) -> Iterator[Difference]:
     """Settings that every update steps with. `watches` are both sides' series of every step."""
     for key, updates in a["updates"].items():
@@ -559,7 +568,7 @@ def schedules(
                 wrong = [k for k in group if k in twin_group and unequal(group[k], twin_group[k])]
                 step, measured = None, None
                 if wrong == ["lr"]:
-                    step, measured = parting(watches, (key, twin), number)
+                    step, measured = parting(watches, (key, twin), number, judge)
                 if step is not None:
                     found.end = min(found.end, step)
                     found.leave_out("schedule", end - number + 1, AT_A_PLATEAU)

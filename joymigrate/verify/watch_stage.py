@@ -19,7 +19,7 @@ from joymigrate.verify.bundle import Rank
 from joymigrate.verify.display import Display
 from joymigrate.verify.findings import Findings, by_step, keep_first
 from joymigrate.verify.identity import GIVEN
-from joymigrate.verify.judge import ErrorSeries, Judge, Key, SeriesDecision
+from joymigrate.verify.judge import UNSEEN, ErrorSeries, Judge, Key, SeriesDecision
 from joymigrate.verify.model import Difference, Phase, RecordStatus
 from joymigrate.verify.series import find_restarted, observe_run, random_words, rename_series
 from joymigrate.verify.watch_ranks import drawing, draws_alike, whole_steps
@@ -233,8 +233,11 @@ class RunJudge:
             self.found.leave_out(name, len(given), GIVEN)
         end = math.inf if kind in ("seed", "batch") else self.found.end
         points = [p for p in series.points if p[0] < end and p[0] not in given]
-        if len(points) + len(given) < len(series.points) and self.same_draws:
-            self.found.leave_out(self.words(kind, name), len(series.points) - len(points), PARTED)
+        if kind in ("update", "growth"):  # S5 judges the same by all of its elements
+            points = [p for p in points if p[0] not in self.found.updates]
+        parted = sum(p[0] >= end for p in series.points)
+        if parted and self.same_draws:
+            self.found.leave_out(self.words(kind, name), parted, PARTED)
         made = replace(series, points=points)
         return made if series.exact else made.told_before(self.judge.end)
 
@@ -280,8 +283,14 @@ class RunJudge:
         if at is None:
             return tell(blank, decided, None, False)
         chosen = at >= self.found.chosen and kind not in ("seed", "random", "batch")
-        chosen |= self.chooses_inside and kind in ("update", "growth")
+        chosen |= kind in ("update", "growth") and self.may_flip(decided)
         return tell(blank, decided, CHOSEN if chosen else self.reason(kind, name, at), chosen)
+
+    def may_flip(self, decided: SeriesDecision) -> bool:
+        """Whether a choice inside of a model that rounding flips may move a weight so far."""
+        wide = self.judge.factor(UNSEEN) / self.judge.factor(("update", ""))
+        limit = wide * (decided.limit or 0.0)
+        return self.chooses_inside and decided.value is not None and decided.value <= limit
 
     def reason(self, kind: str, name: str, at: int) -> Any:
         """Words for a departure."""

@@ -26,6 +26,7 @@ from joymigrate.verify.repeat_runs import (
     is_given_anew,
     last_step,
     open_run,
+    own_arithmetic,
 )
 from joymigrate.verify.scope import least_share
 from joymigrate.verify.settings import RecordingSettings
@@ -430,3 +431,15 @@ def test_other_runs_leave_no_folders_with_the_time_in_their_name(tmp_path: Path)
     assert len([name for name in names(tmp_path) if name.startswith("log-")]) == 1
     (made,) = set(names(tmp_path / "runs")) - {"1234"}
     assert names(tmp_path / "runs" / made) == ["model.pt"]
+
+
+def test_own_arithmetic_of_other_runs_tells_how_far_cancelling_carries_rounding(
+    tmp_path: Path,
+) -> None:
+    """A loss made by cancelling: exact by luck in the first run, and far off in the noisy ones."""
+    twins = [rank(tmp_path / name, {}, 1.0, 7.5) for name in ("a", "b")]
+    for one, native in zip(twins, (1e-3, 2e-3), strict=True):
+        tape = json.loads((one.folder / "tape.json").read_bytes())
+        tape["events"][0]["sinks"] = {"loss": {"native": native}, "other": {}}
+        (one.folder / "tape.json").write_text(json.dumps(tape))
+    assert own_arithmetic(twins) == {repr(("loss", 0, 0, "")): {"loss": 2e-3}}
