@@ -79,7 +79,8 @@ def test_every_stage_counts_the_other_process_once(folder: Path) -> None:
     one, both = ({s.stage: s.compared for s in v.stages} for v in (alone, found))
     assert len(both) == len(found.stages)
     assert one["S5W"] > 0
-    assert {name for name in both if both[name] == 2 * one[name]} >= {"S1", "S3", "S4", "S5W"}
+    assert {name for name in both if both[name] == 2 * one[name]} >= {"S1", "S3", "S4"}
+    assert both["S5W"] >= 2 * one["S5W"]  # S5 judges the updates of the first process alone
 
 
 def test_a_run_of_another_process_that_departs_fails_its_one_stage(
