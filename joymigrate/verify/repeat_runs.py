@@ -177,7 +177,8 @@ def find_unrepeated(ours: Rank, again: Rank, end: float = math.inf) -> dict[str,
     what is known of the same place in earlier steps holds."""
     found: dict[str, Any] = {"events": {}, "numbers": {}}
     weights, others = (one.program.get("weights", {}) for one in (ours, again))
-    ended = {} if end < math.inf else None  # before the model was called: nobody knows
+    # Of a run that ended before a model was called nobody knows.
+    ended: dict[str, Any] | None = {} if end < math.inf else None
     found["weights"] = sorted(
         name
         for name, one in weights.items()
