@@ -182,6 +182,20 @@ def read_settings(name: str, folder: Path) -> dict[str, Any]:
             f"the adapter '{name}' uses {key}: {str(value)[:60]}, which is not served",
             where=str(path), help="merge it into the model, and serve that",
         )  # fmt: skip
+    patterns = settings.get("alpha_pattern") or {}
+    factors = list(patterns.values()) if isinstance(patterns, dict) else [patterns]
+    for alpha in (settings.get("lora_alpha", 1), *factors):
+        if type(alpha) not in (int, float):
+            raise JoyError(
+                f"the adapter '{name}' has an alpha of {str(alpha)[:60]!r}", where=str(path),
+                help="lora_alpha is a number, alpha_pattern an object of numbers",
+            )  # fmt: skip
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise JoyError(f"alpha_pattern has '{pattern}', which is no pattern: {error}",
+                           where=str(path)) from None  # fmt: skip
     return settings
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError
+from joymigrate.run.serve.engine.models.spec import GROUPS, HEADS, HIDDEN, LAYERS, WIDTHS
 from joymigrate.run.serve.engine.preflight import (
     FAIL,
     OK,
@@ -177,22 +178,23 @@ def kv_bytes(config: Mapping[str, Any], dtype: str) -> int:
 
     By the names that transformers' configurations agree on; latent attention keeps less.
     """
-    text = config.get("text_config") or config
-
-    def of(*names: str) -> int | None:
-        return next((int(text[name]) for name in names if text.get(name)), None)
-
-    heads = of("num_attention_heads", "n_head") or 1
-    groups = of("num_key_value_heads", "multi_query_group_num", "num_kv_heads") or heads
-    width = of("head_dim", "kv_channels") or (of("hidden_size", "n_embd") or heads) // heads
+    heads = size_of(config, HEADS) or 1
+    groups = size_of(config, GROUPS) or heads
+    width = size_of(config, WIDTHS) or (size_of(config, HIDDEN) or heads) // heads
     return 2 * layers_of(config) * groups * width * BYTES_OF[dtype]
 
 
 def layers_of(config: Mapping[str, Any]) -> int:
     """The number of layers."""
+    return size_of(config, LAYERS) or 1
+
+
+def size_of(config: Mapping[str, Any], names: Sequence[str]) -> int:
+    """A size under the first of its names that is there; the largest where each layer has one of
+    its own; 0 without any."""
     text = config.get("text_config") or config
-    names = ("num_hidden_layers", "n_layer", "num_layers")
-    return next((int(text[name]) for name in names if text.get(name)), 1)
+    found = next((text[name] for name in names if text.get(name)), 0)
+    return max(size or 0 for size in found) if isinstance(found, list) else int(found)
 
 
 def card_bytes(wanted: StartRequest) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +76,23 @@ def end_ids(folder: Path, config: Any, tokens: FolderTokens | NumberTokens) -> t
     found: list[Any] = []
     path = folder / "generation_config.json"
     if path.is_file():
-        found += as_list(parse_object(path.read_bytes(), str(path)).get("eos_token_id"))
+        found += ids_in(parse_object(path.read_bytes(), str(path)), str(path))
     if not found:
         found += as_list(getattr(config, "eos_token_id", None))
     if not found and tokens.hf is not None:
         found += as_list(getattr(tokens.hf, "eos_token_id", None))
     return tuple(dict.fromkeys(int(one) for one in found))
+
+
+def ids_in(given: Mapping[str, Any], where: str) -> list[int]:
+    """The `eos_token_id` of a file; raises `JoyError`."""
+    found = as_list(given.get("eos_token_id"))
+    if not all(type(one) is int for one in found):
+        raise JoyError(
+            f"eos_token_id is {given['eos_token_id']!r:.60}, but must be a token id or a list of "
+            "them", where=where,
+        )  # fmt: skip
+    return found
 
 
 def as_list(value: Any) -> list[Any]:

@@ -164,7 +164,7 @@ def load(folder: Path, device: str = "cpu") -> ItemRecommender:
     if not recognise(folder):
         raise JoyError("this is no generative recommender", where=str(folder), help=HELP)
     document = json.loads((folder / "config.json").read_text())
-    schema = read(FeatureSchema, document["features"], str(folder / "config.json"))
+    schema = read(FeatureSchema, document.get("features"), str(folder / "config.json"))
     name = schema.sequences()[0]
     table = schema.table_of(name)
     semantic = read_codes(folder / CODES)

@@ -92,6 +92,10 @@ def test_an_unknown_adapter_is_refused(tmp_path: Path) -> None:
         ({"init_lora_weights": "pissa"}, "the model's own weights"),
         ({"something_new": 1}, "something_new"),
         ({"peft_type": "IA3"}, "no LoRA adapter"),
+        ({"lora_alpha": "much"}, "an alpha of 'much'"),
+        ({"alpha_pattern": ["q_proj"]}, "an object of numbers"),
+        ({"alpha_pattern": {"q_proj": None}}, "an alpha of 'None'"),
+        ({"alpha_pattern": {"(": 1}}, "no pattern"),
     ],
 )
 def test_what_is_more_than_lora_is_refused(

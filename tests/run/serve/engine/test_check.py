@@ -122,6 +122,11 @@ def test_a_card_without_known_memory_is_a_warning(tmp_path: Path) -> None:
     [
         (lambda f: (f / "config.json").unlink(), "no config.json"),
         (lambda f: (f / "config.json").write_text("{"), "not JSON"),
+        (lambda f: make(f, architectures=3), "architectures is 3, but must be a list"),
+        (lambda f: make(f, text_config="x"), "text_config is 'x', but must be an object"),
+        (lambda f: make(f, text_config={"n_layer": "x"}), "n_layer is 'x', but must be a whole"),
+        (lambda f: make(f, head_dim=-1), "head_dim is -1, but must be a whole number"),
+        (lambda f: make(f, num_hidden_layers=10**12), "must be a whole number"),
         (lambda f: (f / "model.safetensors").unlink(), "no safetensors weights"),
         (lambda f: (f / "model.safetensors").write_bytes(b"\0" * 4), "no safetensors file"),
         (lambda f: (f / "model.safetensors").open("r+b").truncate(1000), "cut off"),
@@ -133,6 +138,14 @@ def test_a_broken_folder_is_a_finding(tmp_path: Path, break_it: Any, says: str) 
     found = look(folder)
     assert not found
     assert says in finding(found, "model").found
+
+
+def test_layers_with_sizes_of_their_own_are_planned_by_the_largest(tmp_path: Path) -> None:
+    folder = make(tmp_path / "m", model_type="openelm", num_key_value_heads=None,
+                  num_kv_heads=[3, 4])  # fmt: skip
+    memory = look(folder).memory
+    assert memory is not None
+    assert memory.kv_per_token == 2 * 28 * 4 * 128 * 2
 
 
 def test_a_package_for_another_torch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("aiohttp")
 
+from joymigrate.errors import JoyError  # noqa: E402
 from joymigrate.run.beam import BeamSearch  # noqa: E402
 from joymigrate.run.serve.generative import recommender, start  # noqa: E402
 from joymigrate.run.serve.web.server import Server  # noqa: E402
@@ -287,6 +288,15 @@ def test_mistakes_get_one_clear_answer(
     found, answer = running.post(path, body)
     assert found == status
     assert says in json.dumps(answer)
+
+
+def test_a_folder_without_features_is_one_clear_error(exported: Path, tmp_path: Path) -> None:
+    document = json.loads((exported / "config.json").read_text())
+    del document["features"]
+    (tmp_path / "config.json").write_text(json.dumps(document))
+    with pytest.raises(JoyError) as caught:
+        recommender.load(tmp_path)
+    assert str(caught.value.where).startswith(str(tmp_path / "config.json"))
 
 
 def test_a_round_that_fails_ends_its_requests_and_the_server_goes_on(

@@ -14,7 +14,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.files import parse_object
-from joymigrate.run.serve.engine.tokens import as_list
+from joymigrate.run.serve.engine.tokens import ids_in
 from joymigrate.run.serve.engine.types import Sampling
 
 AUTO = "auto"
@@ -80,7 +80,7 @@ def load(folder: Path, source: str = AUTO, override: str = "") -> Defaults:
     if source not in NONE and path.is_file():
         given = parse_object(path.read_bytes(), str(path))
         if source != AUTO:
-            ends = tuple(map(int, as_list(given.get("eos_token_id"))))
+            ends = tuple(ids_in(given, str(path)))
             most = [given[LENGTH]] if given.get(LENGTH) is not None else []
     if override:
         more = parse_object(override, "--override-generation-config")

@@ -31,19 +31,17 @@ class Templates:
     @classmethod
     def of(cls, folder: Path, override: Path | None = None) -> Templates:
         """The templates of a model folder, or the one of a file; none is no mistake yet."""
-        config = read_json(folder / "tokenizer_config.json")
+        place = folder / "tokenizer_config.json"
+        config = read_json(place)
         named = config.get("chat_template")
         if override is not None:
             named = read_text(override)
         elif (folder / "chat_template.jinja").is_file():
             named = read_text(folder / "chat_template.jinja")
         elif (folder / "chat_template.json").is_file():
-            named = read_json(folder / "chat_template.json").get("chat_template")
-        if isinstance(named, list):
-            sources = {str(one["name"]): str(one["template"]) for one in named}
-        else:
-            sources = {"default": str(named)} if named else {}
-        made = cls(sources, special_tokens(folder, config))
+            place = folder / "chat_template.json"
+            named = read_json(place).get("chat_template")
+        made = cls(by_name(named, str(place)), special_tokens(folder, config))
         if source := made.source():
             made.check(source)
         return made
@@ -137,6 +135,18 @@ def mark_end(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
             param="continue_final_message",
         )
     return [*messages[:-1], {**last, "content": content + MARKER}]
+
+
+def by_name(named: Any, where: str) -> dict[str, str]:
+    """The templates that a file has: a text, or a list of texts with names. Raises `JoyError`."""
+    rows = named if isinstance(named, list) else [{"name": "default", "template": named or ""}]
+    pairs = [(one.get("name"), one.get("template")) for one in rows if isinstance(one, dict)]
+    if len(pairs) < len(rows) or not all(isinstance(text, str) for pair in pairs for text in pair):
+        raise JoyError(
+            f"chat_template is {named!r:.60}, but must be a text, or a list of objects with a name "
+            "and a template", where=where, help="give another one with --chat-template FILE",
+        )  # fmt: skip
+    return {name: text for name, text in pairs if text}
 
 
 def special_tokens(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:

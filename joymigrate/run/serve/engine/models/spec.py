@@ -21,6 +21,13 @@ ACTIVATIONS = {
     "gelu_tanh": "gelu_tanh",
 }
 THETA = 10_000.0
+MOST = 1 << 31  # of any size in a configuration
+# What transformers' configurations call their sizes.
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
+HEADS = ("num_attention_heads", "n_head")
+GROUPS = ("num_key_value_heads", "multi_query_group_num", "num_kv_heads")
+WIDTHS = ("head_dim", "kv_channels")
+HIDDEN = ("hidden_size", "n_embd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +88,24 @@ def read_config(folder: Path) -> dict[str, Any]:
     read = files.read_json(path)
     if not isinstance(read, dict) or not isinstance(read.get("model_type"), str):
         raise JoyError("config.json names no model_type", where=str(path))
+    check_config(read, str(path))
     return read
+
+
+def check_config(read: Mapping[str, Any], where: str) -> None:
+    """Raise `JoyError` for a value that no configuration can have, of those that are read before
+    transformers sees them."""
+    wanted = {"architectures": (list, "a list"), "text_config": (dict, "an object")}
+    for name, (kind, said) in wanted.items():
+        if read.get(name) is not None and not isinstance(read[name], kind):
+            raise JoyError(f"{name} is {read[name]!r:.60}, but must be {said}", where=where)
+    for table in (read, read.get("text_config") or {}):
+        for name in (*LAYERS, *HEADS, *GROUPS, *WIDTHS, *HIDDEN, "max_position_embeddings"):
+            value = table.get(name)
+            for size in value if isinstance(value, list) else [value]:  # one for each layer
+                if size is not None and not (type(size) is int and 0 <= size < MOST):
+                    raise JoyError(f"{name} is {value!r:.60}, but must be a whole number",
+                                   where=where)  # fmt: skip
 
 
 def describe(raw: Mapping[str, Any]) -> tuple[Spec | None, str]:

@@ -13,6 +13,7 @@ import pytest
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.http.defaults import NEUTRAL, Defaults, load
 from joymigrate.run.serve.engine.http.service_start import open_service
+from joymigrate.run.serve.engine.tokens import NumberTokens, end_ids
 from joymigrate.run.serve.engine.types import EngineOptions
 
 from .conftest import Running, serving
@@ -188,3 +189,10 @@ def test_a_broken_file_is_found_before_the_weights_load(tmp_path: Path, broken: 
     assert found.status == "fail"
     assert "generation_config.json" in found.found
     assert sampling(tmp_path, "none", "").status == "ok"
+
+
+@pytest.mark.parametrize("given", ["x", [1, "x"], [None], {"a": 1}, 1.5])
+def test_an_end_that_is_no_token_is_one_clear_error(tmp_path: Path, given: Any) -> None:
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": given}))
+    with pytest.raises(JoyError, match=r"eos_token_id is .*, but must be a token id"):
+        end_ids(tmp_path, None, NumberTokens())

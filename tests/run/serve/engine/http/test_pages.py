@@ -160,6 +160,16 @@ def test_a_broken_template_is_one_clear_error(tmp_path: Path) -> None:
         Templates.of(tmp_path, tmp_path / "t.jinja")
 
 
+@pytest.mark.parametrize(
+    "named", [3, {"default": "d"}, ["d"], [{"name": "d"}], [{"name": "d", "template": None}]]
+)
+def test_what_is_no_template_is_one_clear_error(tmp_path: Path, named: Any) -> None:
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": named}))
+    with pytest.raises(JoyError, match=r"chat_template is .*, but must be a text") as caught:
+        Templates.of(tmp_path)
+    assert str(caught.value.where).endswith("tokenizer_config.json")
+
+
 def test_templates_are_found_where_models_keep_them(tmp_path: Path) -> None:
     assert Templates.of(tmp_path).sources == {}
     named = [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}]
