@@ -31,9 +31,11 @@ CLIENTS = 50_000
 PAST = 400  # answers of one kind by which a usual length and time are known
 KNOWN = 40  # from so many on
 # Share of the standby's answers, beyond that of the primary's own, that may take `slowdown` times
-# as long as the primary's 99th percentile, and the primary's answers from which on it is known:
-# beyond the second slowest of 100 lie 2 % of an equal standby's, and beyond three times it fewer.
-TAIL_SHARE, TAIL_KNOWN = 0.02, 100
+# as long as the primary's 99th percentile, and the primary's answers from which on it is known: it
+# is the second slowest of 50 to 200, so that one answer of a cold start moves nothing. Beyond it
+# lie 4 % of an equal standby's, and beyond three times it a third of them even where a tail falls
+# as slowly as 1 / time.
+TAIL_SHARE, TAIL_KNOWN = 0.02, 50
 
 
 @dataclass(slots=True)
@@ -70,10 +72,12 @@ def weigh(share: float, odds: float) -> float:
 
 @dataclass(slots=True)
 class Usual:
-    """Sorted numbers of the last answers of one kind."""
+    """Sorted numbers of the last answers of one kind; `waiting` are times of the standby that
+    nobody can judge yet."""
 
     order: deque[float] = field(default_factory=deque)
     ranks: list[float] = field(default_factory=list)
+    waiting: deque[float] = field(default_factory=lambda: deque(maxlen=PAST))
 
     def add(self, value: float) -> None:
         """Take one more."""
@@ -119,21 +123,31 @@ class Experiment:
         """In which way a number is far from the primary's usual ones."""
         usual = self.usual.setdefault(label, Usual())
         low, high = usual.quantile(0.1), usual.quantile(0.9)
-        slowest = usual.quantile(0.99, TAIL_KNOWN) if name == "seconds" else None
+        if name == "seconds" and self.slowdown:
+            self.time(usual, value, ours)
         if not ours:
             usual.add(value)
-            self.primary_timed += name == "seconds"
         if low is None or high is None:
             return []
-        if self.slowdown and slowest is not None:
-            late = value > self.slowdown * slowest
-            self.timed += ours
-            self.late += ours and late
-            self.primary_late += late and not ours
         if name.startswith("seconds"):
             return [f"{label} far above the usual"] if value > self.slowdown * high else []
         found = [f"{label} below the usual"] if value < low else []
         return found + ([f"{label} above the usual"] if value > high else [])
+
+    def time(self, usual: Usual, seconds: float, ours: bool) -> None:
+        """Count a late answer. Those of the standby wait until the primary's slowest are known: to
+        what it has said already, that limit is as independent as to what comes."""
+        slowest = usual.quantile(0.99, TAIL_KNOWN)
+        if not ours:
+            self.primary_timed += 1
+            self.primary_late += slowest is not None and seconds > self.slowdown * slowest
+            return
+        usual.waiting.append(seconds)
+        if slowest is None:
+            return
+        self.timed += len(usual.waiting)
+        self.late += sum(one > self.slowdown * slowest for one in usual.waiting)
+        usual.waiting.clear()
 
     def count(self, label: str, ours: bool, share: float, who: str) -> bool:
         """Whether the test of a property trips with one more answer."""

@@ -34,7 +34,7 @@ PERIODS = {
 CALENDAR_RUNS = 50
 PROMOTION_RUNS = 2000  # of 400, 5.25 % were promoted, of 10,000 4.4 %: chance alone passes 5 %
 RESAMPLED_RUNS = 200
-TAIL_RUNS, TAIL_HORIZON = 400, 2000  # one answer at a time: fewer of them
+TAIL_RUNS, TAIL_HORIZON = 400, 4000  # one answer at a time: fewer of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,8 @@ def answer(asked: StudyQuestion) -> tuple[dict[str, Any], dict[str, list[Delays]
                 "rate": late,
                 "runs": min(runs, TAIL_RUNS),
                 "promoted_share": simulate.tail_proven_share(
-                    late, runs=min(runs, TAIL_RUNS), horizon=TAIL_HORIZON, seed=asked.seed
+                    late, runs=min(runs, TAIL_RUNS), horizon=min(asked.horizon, TAIL_HORIZON),
+                    seed=asked.seed,
                 ),
             }
             for late in (0.0, TAIL_SHARE)

@@ -367,7 +367,7 @@ def timed_ramp(slow_share: float, answers: int = 2000) -> Rollout:
 
 
 def test_all_traffic_waits_until_the_slow_tail_is_known_to_be_small() -> None:
-    rollout = timed_ramp(0.0, answers=300)
+    rollout = timed_ramp(0.0, answers=110)
     assert 0 < rollout.live.timed < 60
     now = 100_000.0
     while rollout.weight < 50:
@@ -381,18 +381,29 @@ def test_all_traffic_waits_until_the_slow_tail_is_known_to_be_small() -> None:
         rollout.handle(Observed(now, SECOND, 0.5, "chat", seen, f"more{number}"))
     rollout.handle(RolloutTick(now + 200))
     assert rollout.weight == 100
-    assert "0 of 250 are far slower than the primary's slowest, at most" in rollout.changes[-1].text
+    assert "0 of 255 are far slower than the primary's slowest, at most" in rollout.changes[-1].text
 
 
 def test_a_machine_that_stands_still_for_both_is_no_slow_tail() -> None:
     live, rng = Experiment(), random.Random(7)
-    for number in range(3500):
+    for number in range(2000):
         seconds = 9.0 if 1600 <= number < 1700 else 1.0 + rng.random()
         live.add(number % 2 == 0, 0.5, "", f"kind {number // 2 % 4}", {"seconds": seconds})
     assert live.late == live.primary_late == 16
     assert not live.missing(0.95)
     live.primary_late = 0
     assert live.missing(0.95)
+
+
+def test_what_the_standby_said_before_the_primarys_times_are_known_counts() -> None:
+    live = Experiment()
+    for number in range(200):
+        live.add(True, 0.5, "", "kind", {"seconds": 9.0 if number < 3 else 1.0})
+    assert live.timed == 0
+    for number in range(50):
+        live.add(False, 0.5, "", "kind", {"seconds": 50.0 if number == 0 else 1.0})  # a cold start
+    live.add(True, 0.5, "", "kind", {"seconds": 1.0})
+    assert (live.timed, live.late) == (201, 3)
 
 
 def test_a_few_slow_answers_of_the_primary_excuse_none_of_the_standby() -> None:
