@@ -160,7 +160,12 @@ CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("UnsortedSegmentSum", [floats(4, 2), A([2, -1, 0, 2], I32), A(3, I32)], {}),
     ("SegmentMax", [floats(4, 2), A([0, 0, 2, 3], I32)], {}),
     ("SegmentMax", [whole(4, 2), A([0, 0, 2, 3], I32)], {}),
-    ("SegmentMax", [HOLES, A([0, 0, 0, 1, 1, 2], I32)], {}),
+    *[
+        ("SegmentMax", [np.repeat(HOLES, wide, 1).astype(kind), A([0, 0, 0, 1, 1, 2], I32)], {})
+        for wide in (1, 2, 4, 9)
+        for kind in ("f2", "f4", "f8")
+    ],
+    ("SegmentMax", [np.repeat(HOLES, 6, 1).reshape(6, 3, 4), A([0, 0, 2, 2, 2, 3], I32)], {}),
     ("UnsortedSegmentMax", [HOLES, A([0, 0, 0, 1, 1, 2], I32), A(4, I32)], {}),
     ("UnsortedSegmentMax", [floats(4, 2), A([2, -1, 0, 2], I32), A(3, I32)], {}),
     ("UnsortedSegmentMax", [whole(2, 2), A([[1, 3], [1, 0]], I32), A(4, I32)], {}),
