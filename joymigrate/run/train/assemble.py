@@ -14,7 +14,7 @@ from joymigrate.device import Device
 from joymigrate.errors import JoyError
 from joymigrate.run.train import build, compress, flops, group, optimise, probes, records, tokenizer
 from joymigrate.run.train.checkpoint import Checkpointer
-from joymigrate.run.train.data_state import DataPiece, pieces_of
+from joymigrate.run.train.data_state import DataPiece, draw, pieces_of
 from joymigrate.run.train.feed import BatchFeed, JoinedSamples, StepFeed
 from joymigrate.run.train.held_out import held_out_of
 from joymigrate.run.train.job import Job, cache_folder, check_warmup, data_files, micro_size
@@ -66,7 +66,10 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> LoopPar
     laid = lay_out(model, layout, device, mesh, computed_in(job))
     traffic = compress.attach(laid, job.comm.dtype)
     evaluator = held_out_of(
-        job, task, laid, lambda one, piece: samples_of(job, one, piece, tell if first else silent)
+        job,
+        task,
+        laid,
+        lambda one, piece: samples_of(job, one, piece, tell if first else silent, held=True),
     )
     made = optimise.optimiser(laid.model, job.optimiser, device.type)
     micro = micro_size(job)
@@ -87,7 +90,7 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> LoopPar
         log = TrainingLog(
             folder.path,
             steps,
-            tensorboard=logging.tensorboard,
+            trackers=(*["tensorboard"] * logging.tensorboard, *logging.trackers),
             port=logging.prometheus,
             quiet=bool(os.environ.get(QUIET)),
         )
@@ -177,10 +180,13 @@ def source_of(job: Job, task: Task, rank: int, folder: RunFolder, tell: Tell) ->
     files = data_files(job)
     records.check(files, job.data.format)
     reading = task.identity()
+    if job.data.holdout is not None:
+        reading += f" without {job.data.holdout} held out by seed {job.seed}"
     pieces = group.share(
         lambda: pieces_of(
             files, job.data.format, reading, folder.path / CHECKPOINTS, tell,
-            grows=not job.data.weights, memory=cache_folder(job), limit=job.data.limit,
+            grows=not (job.data.weights or job.data.holdout), memory=cache_folder(job),
+            limit=job.data.limit,
         )
     )  # fmt: skip
     parts = pieces[0].by_file() if job.data.weights else pieces[:1]
@@ -238,16 +244,26 @@ def task_of(job: Job) -> Task:
     )
 
 
-def samples_of(job: Job, task: Task, piece: DataPiece, tell: Tell) -> SampleSource:
-    """The samples of a piece, from the token cache; the first process builds it if need be."""
+def samples_of(
+    job: Job, task: Task, piece: DataPiece, tell: Tell, *, held: bool = False
+) -> SampleSource:
+    """The samples of a piece, from the token cache; the first process builds it if need be.
+
+    With `data.holdout` those of the records that are trained on, or are `held` out.
+    """
     folder = cache_folder(job)
+    size, taken, identity = job.data.holdout, None, task.identity()
+    if size is not None:
+        taken = group.share(lambda: draw(piece, job.data.format, size, job.seed, held=held))
+        identity += f" {size} {job.seed} {held}"
     recipe = build.Recipe(
         files=piece.portions,
         fields=task.fields(),
-        identity=task.identity(),
+        identity=identity,
         encode=task.encode,
         format=job.data.format,
         digests=piece.digests,
+        taken=taken,
     )
     cache = open_cache(folder, recipe, tell)
     for line in build.Losses(**cache.manifest.lost).lines():
@@ -279,8 +295,7 @@ def model_of(job: Job, task: Task) -> Any:
     )
     model = task.build(source)
     if job.method.name == "lora":
-        method = job.method
-        model = adapt(model, method.rank, method.alpha, method.dropout, method.targets)
+        model = adapt(model, job.method)
     if job.model.recompute:
         recompute(model)
     task.prepare(model)

@@ -45,6 +45,7 @@ class Recipe:
     encode: Encode
     format: str = "auto"
     digests: tuple[str, ...] = ()  # of the files, where they are known
+    taken: Array | None = None  # whether each record of the files counts; None: all of them
 
 
 @dataclasses.dataclass(slots=True)
@@ -96,7 +97,7 @@ class CacheBuilder:
         self.tell = tell
         self.work = place.with_name(f"{key}.building")
         self.mark: records.RecordPosition | None = None  # behind the last record
-        self.records = self.samples = 0
+        self.read = self.records = self.samples = 0  # records read, and those that count
         self.lost = Losses()
         self.ends = dict.fromkeys(recipe.fields, 0)  # values written of each field
         self.waiting: dict[str, list[Array]] = {name: [] for name in recipe.fields}
@@ -113,8 +114,10 @@ class CacheBuilder:
         }
         try:
             for record, mark in records.read(self.recipe.files, self.recipe.format, self.mark):
+                self.read, self.mark = self.read + 1, mark
+                if self.recipe.taken is not None and not self.recipe.taken[self.read - 1]:
+                    continue
                 self.add(record)
-                self.mark = mark
                 if self.records % FLUSH_RECORDS == 0:
                     self.flush(handles)
                     self.tell(f"tokenising: {self.records} records")
@@ -139,6 +142,7 @@ class CacheBuilder:
             return
         self.mark = records.RecordPosition(*state["mark"]) if state["mark"] else None
         self.records, self.samples = state["records"], state["samples"]
+        self.read = state.get("read", self.records)
         self.lost, self.ends = Losses(**state["lost"]), state["ends"]
         for name, kind in self.recipe.fields.items():
             os.truncate(self.work / f"{name}.bin", self.ends[name] * np.dtype(kind).itemsize)
@@ -170,6 +174,7 @@ class CacheBuilder:
             os.fsync(handle.fileno())
         state = {
             "mark": dataclasses.astuple(self.mark) if self.mark else None,
+            "read": self.read,
             "records": self.records,
             "samples": self.samples,
             "lost": dataclasses.asdict(self.lost),

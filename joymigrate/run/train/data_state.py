@@ -7,11 +7,15 @@ Parquet file or a JSON array that was written anew. Any other change is named an
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train import digests, records
@@ -111,6 +115,24 @@ def piece_at(
     """A piece with the digests of its content."""
     shas = tuple(records.digest_of(one, format, memory) for one in portions)
     return DataPiece(position, tuple(portions), shas)
+
+
+def draw(
+    piece: DataPiece, format: str, size: float, seed: int, *, held: bool
+) -> npt.NDArray[np.bool_]:
+    """Which records of a piece are held out, or are not; below 1 `size` is a share of them.
+
+    The same ones as `train_test_split` of Hugging Face's datasets draws.
+    """
+    count = sum(1 for _ in records.read(piece.portions, format))
+    number = math.ceil(size * count) if size < 1 else int(size)
+    if number >= count:
+        raise JoyError(
+            f"{number} of {count} records held out leave none to train on", where="data.holdout"
+        )
+    drawn = np.zeros(count, dtype=bool)
+    drawn[np.random.default_rng(seed).permutation(count)[:number]] = True
+    return drawn if held else ~drawn
 
 
 def renew(piece: DataPiece, format: str, memory: Path | None) -> DataPiece:

@@ -92,9 +92,10 @@ class HeldOutRows:
 
 
 def held_out_piece(job: Job) -> DataPiece:
-    """The records of `data.eval`."""
-    files, format = files_named(job, job.data.eval), job.data.format
-    records.check(files, format, "data.eval")
+    """The records of `data.eval`, or those that `data.holdout` draws from."""
+    drawn = job.data.holdout is not None
+    files, format = files_named(job, job.data.train if drawn else job.data.eval), job.data.format
+    records.check(files, format, "data.train" if drawn else "data.eval")
     return piece_at(0, whole(files, format, job.data.limit), format, cache_folder(job))
 
 
@@ -116,7 +117,9 @@ def content_of(job: Job) -> Sequence[str]:
 
 def digest_of(job: Job, task: Task, content: Sequence[str]) -> str:
     """Which samples are looked at; figures of others are not compared with theirs."""
-    return digests.of_text(task.identity(), *content, str(job.eval and job.eval.limit))
+    size = job.data.holdout
+    drawn = [] if size is None else [f"{size} by seed {job.seed}"]
+    return digests.of_text(task.identity(), *content, str(job.eval and job.eval.limit), *drawn)
 
 
 def held_out_of(

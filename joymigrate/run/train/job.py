@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from joymigrate.errors import JoyError
+from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.train.layout import Layout
 from joymigrate.run.train.llamafactory_job import is_llamafactory, read_job
 from joymigrate.run.train.samples.job import ReaderSettings, TableSettings
@@ -24,6 +24,7 @@ from joymigrate.schema import document, load_file, read, setting
 
 SCHEMA = "joymigrate.job/1"
 DTYPES = ("float32", "bfloat16", "float16")
+TRACKERS = ("wandb", "mlflow", "swanlab", "trackio", "clearml", "comet_ml", "aim", "dvclive")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,11 @@ class Data:
 
     train: tuple[str, ...] = setting((), "JSONL, Parquet or text files", single=True)
     eval: tuple[str, ...] = setting((), "held-out files of the same kind", single=True)
+    holdout: int | float | None = setting(
+        None,
+        "records of train that are held out for eval, drawn by chance; below 1 a share of them",
+        above=0,
+    )
     weights: tuple[float, ...] = setting(
         (), "shares of the files of train in every step, mixed by chance (default: one after all)"
     )
@@ -112,6 +118,12 @@ class TuningMethod:
         (), "lora: names of linear layers (default: all but heads)", single=True,
         only=("name", "lora"),
     )  # fmt: skip
+    dora: bool = setting(
+        False, "lora: learn the length of each row of the weights apart", only=("name", "lora")
+    )
+    rslora: bool = setting(
+        False, "lora: the scale is over the root of the rank", only=("name", "lora")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +183,9 @@ class Logging:
 
     every: int = setting(1, "steps between lines of metrics.jsonl", least=1)
     tensorboard: bool = setting(False, "event files in the run folder")
+    trackers: tuple[str, ...] = setting(
+        (), f"services that figures are sent to: {', '.join(TRACKERS)}", single=True
+    )
     samples: bool = setting(False, "which samples every step consumed, in samples/ of the run")
     prometheus: int | None = setting(None, "port to serve metrics on", least=0)
 
@@ -325,7 +340,9 @@ def check(job: Job) -> None:
     check_communication(job)
     check_batch(job)
     check_mixture(job)
+    check_holdout(job)
     check_evaluation(job)
+    check_trackers(job)
 
 
 def check_warmup(job: Job, steps: int) -> None:
@@ -400,17 +417,48 @@ def check_mixture(job: Job) -> None:
         raise JoyError("every weight is above 0", where="data.weights")
 
 
+def check_holdout(job: Job) -> None:
+    """Records that are held out are drawn from files that are read one after another."""
+    size, data = job.data.holdout, job.data
+    if size is None:
+        return
+    beside = {"schema": data.schema, "stream": data.stream, "weights": data.weights}
+    named = [f"data.{key}" for key, value in {**beside, "eval": data.eval}.items() if value]
+    if named:
+        raise JoyError(
+            f"data.holdout does not go with {', '.join(named)}",
+            where="data.holdout",
+            help="name held-out files as data.eval instead",
+        )
+    if size >= 1 and size != int(size):
+        raise JoyError(
+            f"data.holdout {size} is neither a share below 1 nor a number of records",
+            where="data.holdout",
+        )
+
+
+def check_trackers(job: Job) -> None:
+    """Services that are known."""
+    for name in job.logging.trackers:
+        if name not in TRACKERS:
+            raise JoyError(
+                f"no tracker is called '{name}'.{did_you_mean(name, TRACKERS)}",
+                where="logging.trackers",
+                help=f"one of {', '.join(TRACKERS)}; logging.tensorboard writes files",
+            )
+
+
 def check_evaluation(job: Job) -> None:
     """Held-out data are there, and a layout whose model answers as a whole."""
     wish = job.eval
     if wish is None:
         return
-    if job.data.stream is not None or not job.data.eval:
+    if job.data.stream is not None or not (job.data.eval or job.data.holdout):
         lacking = "a stream has no held-out data" if job.data.stream else "data.eval names no file"
         raise JoyError(
             f"nothing to evaluate on: {lacking}",
             where="eval",
-            help="data: {train: FILE, eval: HELD_OUT_FILE}",
+            help="data: {train: FILE, eval: HELD_OUT_FILE}, or data.holdout: 0.1",
         )
     twice = {*map(job.path, job.data.train)} & {*map(job.path, job.data.eval)}
     if twice:

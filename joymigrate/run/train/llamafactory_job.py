@@ -242,6 +242,30 @@ class GivenKeys:
         shares = [self.number("interleave_probs", one) for one in self.names("interleave_probs")]
         return {"data.weights": shares or [1.0] * count, "data.until": until}
 
+    def holdout(self, key: str) -> Made:
+        """Records for eval: a number of them, or below 1 a share."""
+        size = self.number(key)
+        if size < 0:
+            raise self.wrong(key, "a share below 1, or a number of records")
+        return {"data.holdout": int(size) if size > 1 else size} if size else {}
+
+    def learned(self, key: str) -> Made:
+        """Every token, the last answer or all answers."""
+        whole, last = self["train_on_prompt"], self["mask_history"]
+        for name, value in (("train_on_prompt", whole), ("mask_history", last)):
+            if not isinstance(value, bool):
+                raise self.wrong(name, "true or false")
+        if whole and last:
+            raise self.wrong("mask_history", "without train_on_prompt")
+        return {"task.learn": "all" if whole else "last" if last else "answers"}
+
+    def trackers(self, key: str) -> Made:
+        """Services by name; TensorBoard's files lie in the run folder."""
+        names = [name for name in self.names(key) if name not in ("none", "None")]
+        others = [name for name in names if name != "tensorboard"]
+        made: Made = {"logging.tensorboard": True} if others != names else {}
+        return made | ({"logging.trackers": others} if others else {})
+
     def packing(self, key: str) -> Made:
         """On by default for plain texts alone; pairs are never packed."""
         asked = self["packing"]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from joymigrate.errors import JoyError
-from joymigrate.extras import need
+from joymigrate.extras import how_to_get, need
 from joymigrate.run.train.run_folder import BOARD, EVALUATIONS, METRICS
 
 PLAIN_EVERY_S = 10.0  # between lines where the output is not a terminal
@@ -25,13 +26,13 @@ class TrainingLog:
         folder: Path,
         steps: int,
         *,
-        tensorboard: bool = False,
+        trackers: Sequence[str] = (),
         port: int | None = None,
         quiet: bool = False,
     ) -> None:
         self.path, self.evaluations = folder / METRICS, folder / EVALUATIONS
         self.line = None if quiet else ProgressLine(steps, sys.stderr)
-        self.board = board(folder / BOARD) if tensorboard else None
+        self.trackers = [open_tracker(name, folder) for name in trackers]
         self.gauges = Gauges(port, folder.name) if port is not None else None
 
     def write(self, figures: Mapping[str, Any]) -> None:
@@ -44,10 +45,7 @@ class TrainingLog:
             file.write(json.dumps(safe) + "\n")
         if self.line is not None:
             self.line.show(figures)
-        if self.board is not None:
-            for key, value in safe.items():
-                if isinstance(value, int | float) and key != "step":
-                    self.board.add_scalar(f"train/{key}", value, figures["step"])
+        self.track("train", safe, figures["step"])
         if self.gauges is not None:
             self.gauges.set(safe)
 
@@ -60,26 +58,44 @@ class TrainingLog:
         if self.line is not None:
             shown = (f"{key} {value:.4g}" for key, value in known.items() if key != "seconds")
             self.line.tell(f"held out at step {step}: {'  '.join(shown)}")
-        if self.board is not None:
-            for key, value in known.items():
-                self.board.add_scalar(f"eval/{key}", value, step)
+        self.track("eval", known, step)
+
+    def track(self, part: str, figures: Mapping[str, Any], step: int) -> None:
+        """The numbers of a step to every tracker."""
+        numbers = {
+            f"{part}/{key}": value
+            for key, value in figures.items()
+            if isinstance(value, int | float) and key != "step"
+        }
+        for tracker in self.trackers:
+            tracker.log(numbers, step=step)
 
     def close(self) -> None:
         """Finish the files."""
         if self.line is not None:
             self.line.end()
-        if self.board is not None:
-            self.board.close()
+        for tracker in self.trackers:
+            tracker.finish()
         if self.gauges is not None:
             self.gauges.close()
 
 
-def board(folder: Path) -> Any:
-    """TensorBoard's writer."""
-    need("train", "tensorboard", what="logging.tensorboard")
-    from torch.utils.tensorboard import SummaryWriter
+def open_tracker(name: str, folder: Path) -> Any:
+    """What sends figures to a service, by accelerate; the run is called as its folder.
 
-    return SummaryWriter(str(folder))
+    Where and as whom it sends is said by the service's own variables and files. Of `tensorboard`
+    the files lie in the run folder.
+    """
+    if importlib.util.find_spec(name) is None:
+        raise JoyError(f"logging to {name} needs the package {name}", help=how_to_get(name))
+    need("train", "accelerate", what="logging.trackers")
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+
+    kind: Any = LOGGER_TYPE_TO_CLASS[name]
+    own = {"logging_dir": str(folder)} if kind.requires_logging_directory else {}
+    made = kind(BOARD if name == "tensorboard" else folder.name, **own)
+    made.start()
+    return made
 
 
 class ProgressLine:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError, did_you_mean
+
+if TYPE_CHECKING:
+    from joymigrate.run.train.job import TuningMethod
 
 # Names by which configurations count attention heads; tensor parallel splits all of them.
 HEADS = ("num_attention_heads", "num_key_value_heads")
@@ -143,16 +146,23 @@ def check_heads(config: Any, tp: int) -> None:
             )
 
 
-def adapt(model: Any, rank: int, alpha: float, dropout: float, targets: tuple[str, ...]) -> Any:
+def adapt(model: Any, method: TuningMethod) -> Any:
     """The model with LoRA matrices; everything else is frozen."""
     from joymigrate.chips import hide_driverless
 
     hide_driverless()
     from peft import LoraConfig, get_peft_model
 
-    scale: Any = alpha  # peft's annotation says int; it divides
-    wanted: Any = list(targets) or "all-linear"
-    settings = LoraConfig(r=rank, lora_alpha=scale, lora_dropout=dropout, target_modules=wanted)
+    scale: Any = method.alpha  # peft's annotation says int; it divides
+    wanted: Any = list(method.targets) or "all-linear"
+    settings = LoraConfig(
+        r=method.rank,
+        lora_alpha=scale,
+        lora_dropout=method.dropout,
+        target_modules=wanted,
+        use_dora=method.dora,
+        use_rslora=method.rslora,
+    )
     try:
         return get_peft_model(model, settings)
     except ValueError as error:

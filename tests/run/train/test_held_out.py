@@ -10,17 +10,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from joymigrate.errors import JoyError
+from joymigrate.run.train import build, launch, records, tokenizer
 from joymigrate.run.train import evaluate as evaluating
 from joymigrate.run.train import job as jobs_of
-from joymigrate.run.train import launch
 from joymigrate.run.train.checkpoint_store import CheckpointStore
 from joymigrate.run.train.held_out import BestModel, Evaluator
 from joymigrate.run.train.job import EvaluationSettings
 from joymigrate.run.train.run_folder import RunFolder
 from joymigrate.run.train.status import status
+from joymigrate.run.train.tokens import open_cache
 from tests.run.train import jobs
 
 DATA = {"train": "text.jsonl", "eval": "held.jsonl", "max_length": 64}
@@ -65,6 +67,59 @@ def test_the_figures_are_those_of_train_evaluate_and_change_no_step(tmp_path: Pa
         assert found[-1][name] == pytest.approx(known[name], rel=1e-5)
     assert found[-1]["loss"] < found[0]["loss"]
     assert status(folder).document["evaluation"]["step"] == 20
+
+
+@pytest.mark.parametrize("size", [0.1, 20])
+def test_records_that_are_held_out_are_not_trained_on(tmp_path: Path, size: float) -> None:
+    drawn = {"train": "text.jsonl", "holdout": size, "max_length": 64}
+    assert run(write(tmp_path, "drawn", data=drawn)) == 0
+    lines = (tmp_path / "text.jsonl").read_text().splitlines(keepends=True)
+    held = {*np.random.default_rng(0).permutation(200)[:20].tolist()}
+    for name, kept in (("held", held), ("rest", {*range(200)} - held)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines[n] for n in sorted(kept)))
+    named = {"train": "rest.jsonl", "eval": "held.jsonl", "max_length": 64}
+    path = jobs.write(tmp_path, "named", data=named, eval=5, run="runs/named")
+    assert run(path) == 0
+    assert figures(tmp_path / "runs/drawn") == figures(tmp_path / "runs/named")
+    assert jobs.losses(tmp_path / "runs/drawn") == jobs.losses(tmp_path / "runs/named")
+
+
+def test_a_run_keeps_to_what_it_holds_out(tmp_path: Path) -> None:
+    drawn = {"train": "text.jsonl", "holdout": 0.1, "max_length": 64}
+    flat = {"name": "constant"}
+    path = write(tmp_path, data=drawn, schedule=flat)
+    whole = write(tmp_path, "whole", data=drawn, schedule=flat)
+    assert run(path, "steps=7") == 0
+    assert run(path) == run(whole) == 0
+    assert jobs.losses(tmp_path / "runs/job") == jobs.losses(tmp_path / "runs/whole")
+    assert run(path, "steps=25", "data.holdout=0.2") == 2
+    assert run(path, "steps=25", "data.holdout=200", "run=runs/none") == 2
+
+
+def test_a_build_of_some_records_that_was_interrupted_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = np.arange(200) % 3 > 0
+    known = tokenizer.load(tokenizer.BYTES)
+
+    def one(record: records.TrainingRecord) -> list[Any]:
+        if len(seen) == 50 and not broken:
+            broken.append(True)
+            raise KeyboardInterrupt
+        seen.append(record.where)
+        return [{"tokens": np.asarray(known(record.text("text"))["input_ids"])}]
+
+    seen, broken = list[str](), list[bool]()
+    monkeypatch.setattr(build, "FLUSH_RECORDS", 20)
+    file = jobs.texts(tmp_path / "text.jsonl")
+    recipe = build.Recipe((file,), {"tokens": "uint16"}, "x", one, taken=taken)
+    with pytest.raises(KeyboardInterrupt):
+        open_cache(tmp_path / "tokens", recipe)
+    cache = open_cache(tmp_path / "tokens", recipe)
+    assert len(cache) == cache.manifest.records == taken.sum()
+    assert [int(one.rpartition(":")[2]) for one in seen[-93:]] == [
+        number + 1 for number in np.flatnonzero(taken)[-93:]
+    ]
 
 
 def test_without_a_number_the_ends_of_epochs_are_looked_at(tmp_path: Path) -> None:

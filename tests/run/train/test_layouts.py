@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,10 +102,13 @@ def test_a_tied_head_is_split_with_its_embedding(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_adapters_and_small_passes_lose_as_one_process_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", [{}, {"dora": True}, {"rslora": True}])
+def test_adapters_and_small_passes_lose_as_one_process_does(
+    tmp_path: Path, form: dict[str, Any]
+) -> None:
     path = jobs.write(
         tmp_path, data={"train": "chat.jsonl", "max_length": 128}, task="sft",
-        method="lora", batch={"size": 8, "micro": 2},
+        method={"name": "lora", **form}, batch={"size": 8, "micro": 2},
     )  # fmt: skip
     several(2, "cpu", path, tmp_path, "ddp=dp:2", "fsdp=fsdp:2")
     expected = alone(path, tmp_path / "single", "batch.micro=8")

@@ -104,7 +104,11 @@ def test_every_key_of_the_file_has_its_line(here: Path) -> None:
     ("changes", "expected"),
     [
         ({"use_galore": True}, "use_galore is True: the optimisers are AdamW and SGD"),
-        ({"val_size": 0.1, "use_dora": True}, "val_size is 0.1: .*; use_dora is True"),
+        ({"streaming": True, "fp8": True}, "streaming is True: .*; fp8 is True"),
+        ({"val_size": 0.1, "eval_dataset": "sums"}, "data.holdout does not go with data.eval"),
+        ({"val_size": -1}, "val_size -1 is nothing"),
+        ({"mask_history": True, "train_on_prompt": True}, "mask_history True is nothing"),
+        ({"report_to": ["wandb", "azure_ml"]}, "no tracker is called 'azure_ml'"),
         ({"lora_rnk": 4}, "unknown key 'lora_rnk'. Did you mean 'lora_rank'"),
         ({"lr_scheduler_type": "polynomial"}, "lr_scheduler_type 'polynomial' is nothing"),
         ({"stage": "kto"}, "stage 'kto' is nothing"),
@@ -121,6 +125,27 @@ def test_what_would_compute_something_else_is_refused(
     with pytest.raises(JoyError, match=expected) as seen:
         load(here, **changes)
     assert seen.value.help
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "value"),
+    [
+        ({"val_size": 0.1}, "data.holdout", 0.1),
+        ({"val_size": 30.0}, "data.holdout", 30),
+        ({"use_dora": True}, "method.dora", True),
+        ({"use_rslora": True}, "method.rslora", True),
+        ({"mask_history": True}, "task.options", {"learn": "last"}),
+        ({"report_to": "tensorboard"}, "logging.tensorboard", True),
+        ({"report_to": ["wandb", "mlflow"]}, "logging.trackers", ("wandb", "mlflow")),
+        ({"report_to": "none"}, "logging.trackers", ()),
+    ],
+)
+def test_a_key_becomes_a_key_of_the_job(
+    here: Path, changes: dict[str, Any], key: str, value: Any
+) -> None:
+    made, _ = load(here, **changes)
+    part, name = key.split(".")
+    assert getattr(getattr(made, part), name) == value
 
 
 def test_a_deepspeed_file_may_shard_and_no_more(here: Path) -> None:

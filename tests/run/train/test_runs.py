@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import os
 import signal
@@ -21,7 +22,7 @@ import torch
 from joymigrate.device import Device
 from joymigrate.errors import JoyError
 from joymigrate.ledger import Ledger, Step, Subject
-from joymigrate.run.train import data_state, digests, gate, job, launch, worker
+from joymigrate.run.train import assemble, data_state, digests, gate, job, launch, worker
 from joymigrate.run.train.checkpoint_store import CheckpointStore
 from joymigrate.run.train.loop import Loop
 from joymigrate.run.train.records import Portion
@@ -260,8 +261,6 @@ def test_a_finished_run_is_left_alone_and_more_steps_continue_it(path: Path) -> 
 def test_the_exported_model_is_one_of_transformers(path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from joymigrate.run.train import assemble
-
     assert run(path, "steps=6", "checkpoint.export=true") == 0
     folder = path.parent / "runs/job/model"
     model = AutoModelForCausalLM.from_pretrained(folder)
@@ -284,6 +283,27 @@ def test_every_place_gets_the_figures(path: Path) -> None:
     (line, *_) = RunFolder(folder).metrics()
     assert set(line) >= {"step", "loss", "tokens", "samples", "lr", "grad_norm", "tokens_per_s"}
     assert line["mfu"] is None  # a CPU has no known peak
+
+
+def test_a_tracker_that_is_not_there_is_named(path: Path, capsys: Any) -> None:
+    if importlib.util.find_spec("clearml") is not None:
+        pytest.skip("clearml is there")
+    assert run(path, "steps=3", "logging.trackers=clearml") == 2
+    assert "logging to clearml needs the package clearml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("form", "scale"), [("dora", 2), ("rslora", 4)])
+def test_forms_of_lora_are_those_of_peft(path: Path, form: str, scale: float) -> None:
+    made = ("method.name=lora", "method.rank=4", "method.alpha=8", f"method.{form}=true")
+    loaded = job.load(path, made)
+    model = assemble.model_of(loaded, assemble.task_of(loaded))
+    layer = model.get_submodule("base_model.model.model.layers.0.self_attn.q_proj")
+    assert layer.scaling == {"default": scale}
+    assert layer.use_dora == {"default": form == "dora"}
+    assert run(path, "steps=6", *made) == 0
+    assert run(path, "steps=6", "run=runs/plain", *made[:3]) == 0
+    folder = path.parent / "runs"
+    assert jobs.losses(folder / "job") != jobs.losses(folder / "plain")
 
 
 def test_a_run_whose_process_is_gone_has_died(path: Path) -> None:

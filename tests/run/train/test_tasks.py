@@ -122,6 +122,12 @@ def test_everything_is_learned_on_request_and_in_pretraining() -> None:
     assert learned("pretrain", {"text": "abcd"}) == "bcd<|endoftext|>"
 
 
+def test_the_last_answer_alone_is_learned_on_request() -> None:
+    said = [{"from": "human" if n % 2 else "gpt", "value": f"t{n}"} for n in range(1, 5)]
+    assert learned("sft", {"conversations": said}) == "t2<|im_end|>t4<|im_end|>"
+    assert learned("sft", {"conversations": said}, options={"learn": "last"}) == "t4<|im_end|>"
+
+
 def test_what_is_cut_off_is_not_learned() -> None:
     value = {"prompt": "x" * 20, "completion": "y" * 20}
     assert learned("sft", value, max_length=25) == "yyyyy"

@@ -208,10 +208,13 @@ def training_arguments(job: Job) -> dict[str, Any]:
 
 
 def adapter(job: Job, *names: str) -> dict[str, Any]:
-    """Rank, scale, dropout and layers of LoRA under an engine's own names; nothing without it."""
+    """Rank, scale, dropout and layers of LoRA under an engine's own names; nothing without it.
+
+    Its forms have the names that peft gives them.
+    """
     if job.method.name != "lora":
         return {}
     method = job.method
-    return dict(
-        zip(names, (method.rank, method.alpha, method.dropout, method.targets), strict=True)
-    )
+    told = (method.rank, method.alpha, method.dropout, method.targets)
+    forms = {"use_dora": method.dora, "use_rslora": method.rslora}
+    return {**dict(zip(names, told, strict=True)), **{key: True for key in forms if forms[key]}}

@@ -58,6 +58,7 @@ def render(job: Job) -> RenderedCommand:
         "template": job.task.options.get("template"),  # else read from the tokenizer's
         "cutoff_len": job.data.max_length,
         "max_samples": job.data.limit,
+        "val_size": job.data.holdout,
         "packing": packs,
         "neat_packing": packs and stage == "sft",  # documents of a row stay apart
         **training_arguments(job),

@@ -25,12 +25,12 @@ class Sft(NextToken):
         '{"instruction", "input", "output"} or {"conversations": [{"from", "value"}, …]}; '
         "with system, tools, history and weights"
     )
-    OPTIONS: ClassVar[Mapping[str, Any]] = {"learn": "answers"}  # answers, or all
+    OPTIONS: ClassVar[Mapping[str, Any]] = {"learn": "answers"}  # answers, last, or all
 
     def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """Tokens with the ranges of the answers."""
-        if self.options["learn"] not in ("answers", "all"):
-            raise JoyError(f"'learn' takes answers or all, got {self.options['learn']!r}")
+        if self.options["learn"] not in ("answers", "last", "all"):
+            raise JoyError(f"'learn' takes answers, last or all, got {self.options['learn']!r}")
         talk = chats.read(record)
         if talk is not None:
             return self.encode_chat(talk, record)
@@ -52,7 +52,8 @@ class Sft(NextToken):
 
         An answer without a text would teach nothing but to end at once: it is not learned.
         """
-        learned = [(0, len(tokens))] if self.options["learn"] == "all" else spans
+        answers = spans[-1:] if self.options["learn"] == "last" else spans
+        learned = [(0, len(tokens))] if self.options["learn"] == "all" else answers
         return one_sample(record, tokens, learned, self.context.max_length)
 
     def pair(self, record: records.TrainingRecord) -> tuple[list[int], list[Span]]:
