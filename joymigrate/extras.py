@@ -8,7 +8,7 @@ from joymigrate.errors import JoyError
 
 OURS = ("dev", "docs")  # extras for those who build joymigrate itself
 # Import names that are not the distribution's name with underscores.
-DISTRIBUTIONS = {"PIL": "pillow"}
+DISTRIBUTIONS = {"PIL": "pillow", "google": "protobuf"}
 
 
 def need(extra: str, *modules: str, what: str) -> None:

@@ -180,8 +180,6 @@ def source_of(job: Job, task: Task, rank: int, folder: RunFolder, tell: Tell) ->
     files = data_files(job)
     records.check(files, job.data.format)
     reading = task.identity()
-    if job.data.holdout is not None:
-        reading += f" without {job.data.holdout} held out by seed {job.seed}"
     pieces = group.share(
         lambda: pieces_of(
             files, job.data.format, reading, folder.path / CHECKPOINTS, tell,

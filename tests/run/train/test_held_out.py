@@ -92,15 +92,17 @@ def test_a_run_keeps_to_what_it_holds_out(tmp_path: Path) -> None:
     assert run(path, "steps=7") == 0
     assert run(path) == run(whole) == 0
     assert jobs.losses(tmp_path / "runs/job") == jobs.losses(tmp_path / "runs/whole")
-    assert run(path, "steps=25", "data.holdout=0.2") == 2
-    assert run(path, "steps=25", "data.holdout=200", "run=runs/none") == 2
+    for changed in ("data.holdout=0.2", "seed=1"):
+        with pytest.raises(JoyError, match="was started with another"):
+            run(path, "steps=25", changed)
+    assert run(path, "data.holdout=200", "run=runs/none") == 2
 
 
 def test_a_build_of_some_records_that_was_interrupted_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = np.arange(200) % 3 > 0
-    known = tokenizer.load(tokenizer.BYTES)
+    known = tokenizer.load(tokenizer.BYTES, None)
 
     def one(record: records.TrainingRecord) -> list[Any]:
         if len(seen) == 50 and not broken:

@@ -1,18 +1,49 @@
-"""Reads tf.train.Example without TensorFlow: the few lines of protobuf that it needs.
+"""Reads tf.train.Example without TensorFlow, by protobuf alone.
 
-Layout: tensorflow/core/example/example.proto and feature.proto; wire format:
-protobuf.dev/programming-guides/encoding. Unknown fields are skipped, as protobuf asks.
+Fields: tensorflow/core/example/example.proto and feature.proto. Names of features are bytes here:
+files of other writers may have any.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
+import functools
 from typing import Any
 
 import numpy as np
 
-VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
+LISTS = {"bytes_list": "TYPE_BYTES", "float_list": "TYPE_FLOAT", "int64_list": "TYPE_INT64"}
+
+
+@functools.cache
+def example_type() -> Any:
+    """The class of messages."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    file = descriptor_pb2.FileDescriptorProto(name="example", package="joymigrate", syntax="proto3")
+
+    def add(message: str, *fields: tuple[str, str, bool], choice: bool = False) -> None:
+        """A message with fields: name, type (or another message), repeated."""
+        made: Any = file.message_type.add(name=message)
+        if choice:
+            made.oneof_decl.add(name="kind")
+        for number, (name, kind, repeated) in enumerate(fields, 1):
+            field = made.field.add(
+                name=name, number=number, **({"oneof_index": 0} if choice else {})
+            )
+            field.label = field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL
+            field.type = getattr(field, kind, field.TYPE_MESSAGE)
+            if field.type == field.TYPE_MESSAGE:
+                field.type_name = f".joymigrate.{kind}"
+
+    for name, kind in LISTS.items():
+        add(name, ("value", kind, True))
+    add("Feature", *((name, name, False) for name in LISTS), choice=True)
+    add("Entry", ("key", "TYPE_BYTES", False), ("value", "Feature", False))
+    add("Features", ("feature", "Entry", True))
+    add("Example", ("features", "Features", False))
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("joymigrate.Example"))
 
 
 def read_example(data: bytes) -> dict[bytes, Any]:
@@ -20,131 +51,39 @@ def read_example(data: bytes) -> dict[bytes, Any]:
 
     Raises ValueError for bytes that are no Example.
     """
-    features: dict[bytes, Any] = {}
-    for field, part in fields(data):
-        if field == 1:
-            for inner, entry in fields(part):
-                if inner == 1:
-                    read_entry(entry, features)
-    return features
+    from google.protobuf.message import DecodeError
+
+    try:
+        made = example_type().FromString(bytes(data))
+    except DecodeError as error:
+        raise ValueError(f"the bytes are no protobuf message: {error}") from None
+    return {entry.key: read_feature(entry.value) for entry in made.features.feature}
 
 
-def read_entry(data: Any, features: dict[bytes, Any]) -> None:
-    """One entry of the map of features."""
-    key, feature = b"", b""
-    for field, part in fields(data):
-        if field == 1:
-            key = bytes(part)
-        elif field == 2:
-            feature = part
-    features[key] = read_feature(feature)
-
-
-def read_feature(data: Any) -> Any:
+def read_feature(feature: Any) -> Any:
     """The values of one feature; an empty one has none."""
-    for field, part in fields(data):
-        if field == 1:
-            return [bytes(value) for inner, value in fields(part) if inner == 1]
-        if field == 2:
-            return read_floats(part)
-        if field == 3:
-            return read_whole(part)
-    return []
-
-
-def read_floats(data: Any) -> Any:
-    """A FloatList, packed or not."""
-    pieces = [bytes(value) for field, value in fields(data) if field == 1]
-    return np.frombuffer(b"".join(pieces), "<f4")
-
-
-def read_whole(data: Any) -> Any:
-    """An Int64List, packed or not."""
-    found: list[int] = []
-    for field, value in fields(data):
-        if field == 1:
-            found += [value] if isinstance(value, int) else varints(value)
-    return np.array(found, dtype=np.uint64).view(np.int64)
-
-
-def varints(data: Any) -> list[int]:
-    """Numbers packed behind one another."""
-    found, at = [], 0
-    while at < len(data):
-        value, at = varint(data, at)
-        found.append(value)
-    return found
-
-
-def varint(data: Any, at: int) -> tuple[int, int]:
-    """A number of 7 bits a byte, and where it ends."""
-    value, shift = 0, 0
-    while at < len(data) and shift < 70:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & (2**64 - 1), at
-        shift += 7
-    raise ValueError("the bytes are no protobuf message: a number does not end")
-
-
-def fields(data: Any) -> Iterator[tuple[int, Any]]:
-    """Numbers and values of a message's fields. Raises ValueError for what is no message."""
-    if isinstance(data, int):
-        raise ValueError("the bytes are no protobuf message: a number stands where a part should")
-    view, at = memoryview(data), 0
-    while at < len(view):
-        tag, at = varint(view, at)
-        field, kind = tag >> 3, tag & 7
-        if kind == VARINT:
-            value, at = varint(view, at)
-            yield field, value
-            continue
-        if kind == DELIMITED:
-            length, at = varint(view, at)
-        elif kind in (FIXED64, FIXED32):
-            length = 8 if kind == FIXED64 else 4
-        else:
-            raise ValueError(f"the bytes are no protobuf message: wire type {kind}")
-        if at + length > len(view):
-            raise ValueError("the bytes are no protobuf message: a field goes beyond the end")
-        yield field, view[at : at + length]
-        at += length
+    kind = feature.WhichOneof("kind")
+    if kind is None:
+        return []
+    values = getattr(feature, kind).value
+    if kind == "bytes_list":
+        return list(values)
+    return np.array(values, np.float32 if kind == "float_list" else np.int64)
 
 
 def write_example(features: dict[str, Any]) -> bytes:
-    """An Example of lists: bytes or str, float, int. For tests and for small files."""
-    entries = b""
-    for name, values in features.items():
-        entry = delimit(1, name.encode()) + delimit(2, written_feature(list(values)))
-        entries += delimit(1, entry)
-    return delimit(1, entries)
-
-
-def written_feature(values: list[Any]) -> bytes:
-    """One feature, by the type of its first value."""
-    if not values:
-        return b""
-    if isinstance(values[0], bytes | str):
-        plain = [each.encode() if isinstance(each, str) else each for each in values]
-        return delimit(1, b"".join(delimit(1, each) for each in plain))
-    if isinstance(values[0], float | np.floating):
-        return delimit(2, delimit(1, struct.pack(f"<{len(values)}f", *values)))
-    return delimit(3, delimit(1, b"".join(write_varint(int(each)) for each in values)))
-
-
-def delimit(field: int, data: bytes) -> bytes:
-    """A field with its length."""
-    return write_varint(field << 3 | DELIMITED) + write_varint(len(data)) + data
-
-
-def write_varint(value: int) -> bytes:
-    """A number of 7 bits a byte."""
-    value &= 2**64 - 1
-    found = bytearray()
-    while value >= 0x80:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
+    """An Example of lists: bytes or str, float, int."""
+    made = example_type()()
+    for name, given in features.items():
+        entry = made.features.feature.add(key=name.encode())
+        values = [one.encode() if isinstance(one, str) else one for one in given]
+        if not values:
+            continue
+        if isinstance(values[0], bytes):
+            entry.value.bytes_list.value.extend(values)
+        elif isinstance(values[0], float | np.floating):
+            entry.value.float_list.value.extend(map(float, values))
+        else:
+            entry.value.int64_list.value.extend(map(int, values))
+    data: bytes = made.SerializeToString()
+    return data
