@@ -18,6 +18,7 @@ from joymigrate.run.train import chats, group, records
 from joymigrate.run.train.checkpoint_store import CheckpointStore
 from joymigrate.run.train.columns import Sample
 from joymigrate.run.train.feed import move_batch
+from joymigrate.run.train.held_out import HeldOutRows
 from joymigrate.run.train.job import Job
 from joymigrate.run.train.run_folder import CHECKPOINTS, JOB, RunFolder
 from joymigrate.run.train.tasks import Task
@@ -89,17 +90,20 @@ def evaluate(
     device = group.choose(wish.device or job.device, tell)
     model.to(device.at()).eval()
     if job.data.schema is not None:
-        from joymigrate.run.train.samples.evaluate import evaluate_rows
+        from joymigrate.run.train.samples.tasks import LEAST
 
-        found, left_out = evaluate_rows(task, model, data, wish.limit, wish.batch, device)
-        for row in found:
-            row["task"] = job.task.name
-        return Evaluation(found, task.measure(found) if wish.references else {}, left_out)
+        held = HeldOutRows(task, data, max(wish.batch, LEAST), wish.limit)
     rows: list[dict[str, Any]] = []
     skipped = 0
     torch.manual_seed(job.seed)
     with torch.no_grad():
-        if not wish.references and job.task.name in FREE:
+        if job.data.schema is not None:
+            skipped = held.count
+            for batch, weight in held.read(range(held.passes)):
+                skipped -= int(weight)
+                rows += task.predict(model, move_batch(batch, device.at())) if weight else []
+            rows = [{**row, "id": str(number)} for number, row in enumerate(rows)]
+        elif not wish.references and job.task.name in FREE:
             rows = [generate_answer(task, model, r, i, wish) for i, r in read(data, wish.limit)]
         else:
             for ids, samples, missing in portions(task, data, wish):

@@ -13,6 +13,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from joymigrate.errors import JoyError, did_you_mean
@@ -64,14 +65,14 @@ class HeldOutSamples:
 class HeldOutRows:
     """Rows of the sample engine, in the order of their files."""
 
-    def __init__(self, job: Job, task: Any, wish: EvaluationSettings) -> None:
+    def __init__(
+        self, task: Any, files: Sequence[Path], size: int, limit: int | None, digest: str = ""
+    ) -> None:
         from joymigrate.run.train.samples.open_rows import open_rows
 
-        self.digest = digest_of(job, unpack(task), group.share(lambda: content_of(job)))
-        files = files_named(job, job.data.eval)
-        self.task, self.size = task, max(wish.batch, task.LEAST)
+        self.task, self.size, self.digest = task, size, digest
         self.rows = open_rows(files, task.schema, shuffle=False)
-        self.count = min(self.rows.order.rows, wish.limit or self.rows.order.rows)
+        self.count = min(self.rows.order.rows, limit or self.rows.order.rows)
         self.passes = -(-self.count // self.size)
 
     def read(self, numbers: Sequence[int]) -> Iterator[tuple[Batch, float]]:
@@ -89,6 +90,13 @@ class HeldOutRows:
         finally:
             stream.close()
             readers.close()
+
+
+def held_out_rows(job: Job, task: Any, wish: EvaluationSettings) -> HeldOutRows:
+    """The rows of `data.eval`."""
+    key = digest_of(job, unpack(task), group.share(lambda: content_of(job)))
+    files = files_named(job, job.data.eval)
+    return HeldOutRows(task, files, max(wish.batch, task.LEAST), wish.limit, key)
 
 
 def held_out_piece(job: Job) -> DataPiece:
@@ -137,7 +145,7 @@ def held_out_of(
     check_task(job, task)
     data: HeldOutData
     if job.data.schema is not None:
-        data = HeldOutRows(job, task, job.eval)
+        data = held_out_rows(job, task, job.eval)
     else:
         alone = unpack(task)
         piece = group.share(lambda: held_out_piece(job))

@@ -23,13 +23,13 @@ from joymigrate.run.train import assemble, launch
 from joymigrate.run.train import evaluate as evaluating
 from joymigrate.run.train import job as jobs
 from joymigrate.run.train.formats import versions
-from joymigrate.run.train.held_out import HeldOutRows
+from joymigrate.run.train.held_out import held_out_rows
 from joymigrate.run.train.samples import assemble as engine
 from joymigrate.run.train.samples import histories
-from joymigrate.run.train.samples.evaluate import LEAST
 from joymigrate.run.train.samples.generate import Clicks, generate
 from joymigrate.run.train.samples.open_rows import open_rows
 from joymigrate.run.train.samples.position import RowGroupPiece
+from joymigrate.run.train.samples.tasks import LEAST
 
 torch = pytest.importorskip("torch")
 from safetensors.torch import load_file  # noqa: E402
@@ -474,14 +474,14 @@ def test_a_next_item_is_ranked_among_as_many_as_train_evaluate_has(
     for task, size in (("sequence", LEAST), ("ctr", 8)):
         job = job_of(clicks, tmp_path / "run", data=data, eval={"batch": 8}, task=task)
         assert job.eval is not None
-        held = HeldOutRows(job, engine.task_of(job), job.eval)
+        held = held_out_rows(job, engine.task_of(job), job.eval)
         assert held.size == size
     shutil.copy(next(clicks.glob("clicks-*1.parquet")), tmp_path / "same.parquet")
     data["eval"] = str(tmp_path / "same.parquet")
     job = job_of(clicks, tmp_path / "run", data=data, eval={"batch": 8})
     assert job.eval is not None
-    assert HeldOutRows(job, engine.task_of(job), job.eval).digest == held.digest
+    assert held_out_rows(job, engine.task_of(job), job.eval).digest == held.digest
     (tmp_path / "same.parquet").unlink()
     with pytest.raises(JoyError) as caught:
-        HeldOutRows(job, engine.task_of(job), job.eval)
+        held_out_rows(job, engine.task_of(job), job.eval)
     assert caught.value.help == "check data.eval"

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from joymigrate.errors import JoyError
 from joymigrate.run.train.columns import Batch
 from joymigrate.run.train.samples.batch import SampleBatch
-from joymigrate.run.train.samples.evaluate import LEAST
 from joymigrate.run.train.samples.schema import FeatureSchema
 from joymigrate.run.train.tasks.task import Task, TaskContext
 
@@ -23,6 +22,9 @@ if TYPE_CHECKING:
 
     from joymigrate.run.train.samples.job import TableSettings
     from joymigrate.run.train.semantic_ids.codes import SemanticIds
+
+
+LEAST = 1024  # rows of a pass where rows are ranked among each other, and of train evaluate
 
 
 class FeatureTask(Task):
