@@ -45,6 +45,7 @@ def note_made(note: Path) -> None:
     """Note from here on each file and folder that this process's Python makes; what compiled code
     makes lies in such a folder as a rule."""
     handle = os.open(note, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    ours = os.fstat(handle)
 
     def hear(event: str, values: tuple[Any, ...]) -> None:
         if event == "os.rename":
@@ -54,9 +55,11 @@ def note_made(note: Path) -> None:
         else:
             return
         if isinstance(path, str | bytes | os.PathLike):
-            name = os.path.abspath(os.fsdecode(path))
             with contextlib.suppress(OSError, ValueError):
-                if not os.path.lexists(name):
+                name = os.path.abspath(os.fsdecode(path))
+                if os.path.lexists(name) or "\0" in name:
+                    return
+                if os.path.samestat(os.fstat(handle), ours):  # a daemon closes all that it has
                     os.write(handle, os.fsencode(name) + b"\0")
 
     sys.addaudithook(hear)
@@ -81,22 +84,39 @@ def begin_again(
     """Without what is new since `before`, which comes back: what is made in the place of a file of
     the first run, that ended with `first`, goes again, and so does what `note` says that this run
     made, as a folder with the time in its name. Another file stays, and is put in the place of an
-    older one: nothing says that it is not the user's."""
+    older one: nothing says that it is not the user's. So does a file that this run only moved, and
+    all it made under new names where it removed a file: that may be a copy of it."""
     now = list_files(folder, apart)
     if before is None or first is None or now is None:
         yield
         return
     new = now - before - {str(parent) for parent in apart.parents}
+    found = now - new
+    whole = {content_of(path) for path in found}
     with stash(new, folder, spare=new - first):
         try:
             yield
         finally:
-            made = (read_made(note) if note is not None else set()) - first
-            later = (list_files(folder, apart) or now) - now
-            own = {path for path in later if made & {path, *map(str, Path(path).parents)}}
+            own: set[str] = set()
+            left = list_files(folder, apart)
+            if note is not None and left is not None and found <= left:
+                made = read_made(note) - first
+                own = {p for p in left - now if made & {p, *map(str, Path(p).parents)}}
             for path in sorted((new & first) | own, key=len, reverse=True):
                 with contextlib.suppress(OSError):  # it is not there, or holds what stays
-                    (os.rmdir if is_folder(path) else os.unlink)(path)
+                    if is_folder(path):
+                        os.rmdir(path)
+                    elif content_of(path) not in whole:
+                        os.unlink(path)
+
+
+def content_of(path: str) -> tuple[int, ...] | None:
+    """A file by where its content lies: a move keeps that."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 @contextlib.contextmanager

@@ -443,3 +443,48 @@ def test_own_arithmetic_of_other_runs_tells_how_far_cancelling_carries_rounding(
         tape["events"][0]["sinks"] = {"loss": {"native": native}, "other": {}}
         (one.folder / "tape.json").write_text(json.dumps(tape))
     assert own_arithmetic(twins) == {repr(("loss", 0, 0, "")): {"loss": 2e-3}}
+
+
+MOVES = {  # what another run does with the user's files, beside what it makes
+    "a move to a folder of the first run": "os.rename('inbox/b', 'done/b')",
+    "a move to a folder of its own": "os.mkdir('t2'); shutil.move('inbox/b', 't2')",
+    "a copy in place of it": "os.mkdir('t2'); shutil.copy('inbox/b', 't2/x'); os.remove('inbox/b')",
+    "a move to a name of the first run": "os.replace('inbox/b', 'done/a')",
+}
+
+
+@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
+def test_a_users_file_that_another_run_moves_is_never_removed(tmp_path: Path, move: str) -> None:
+    note, bundle, folder = tmp_path / "made.txt", tmp_path / "base.jmb", tmp_path / "project"
+    for name in ("inbox", "done"):
+        (folder / name).mkdir(parents=True)
+    for name in "ab":
+        (folder / "inbox" / name).write_text(f"user {name}")
+    before = made_files.list_files(folder)
+    (folder / "inbox" / "a").rename(folder / "done" / "a")
+    first = made_files.list_files(folder)
+    lines = f"""
+import os, pathlib, shutil
+from joymigrate.verify import made_files
+made_files.note_made(pathlib.Path({str(note)!r}))
+os.makedirs('done', exist_ok=True)
+pathlib.Path('own.txt').write_text('own')
+{move}
+"""
+    with made_files.begin_again(folder, before, first, bundle, note):
+        subprocess.run([sys.executable, "-c", lines], cwd=folder, check=True)
+    kept = [path.read_text() for path in folder.rglob("*") if path.is_file()]
+    assert {"user a", "user b"} <= set(kept)
+    assert made_files.read_made(note) >= {str(folder / "own.txt")}
+
+
+def test_a_note_is_not_written_into_a_file_that_has_its_number(tmp_path: Path) -> None:
+    lines = """
+import os, pathlib
+from joymigrate.verify import made_files
+made_files.note_made(pathlib.Path('made.txt'))
+os.closerange(3, 100)
+handles = [os.open(f'own-{n}.txt', os.O_RDWR | os.O_CREAT) for n in range(5)]
+"""
+    subprocess.run([sys.executable, "-c", lines], cwd=tmp_path, check=True)
+    assert [path.read_text() for path in tmp_path.glob("own-*.txt")] == [""] * 5
