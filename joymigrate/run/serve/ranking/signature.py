@@ -123,16 +123,15 @@ def build(
     where: str,
 ) -> ModelSignature:
     """The signature of a program with what its description tells. Raises `JoyError`."""
-    told = dict(told or {})
-    check_description(told, [one.name for one in stated], where)
-    rows = told.get("inputs", {})
+    described = read(Description, told, where) if told else Description()
+    check_names(described, [one.name for one in stated], where)
     symbol, alone = candidate_symbol(outputs)
     inputs = []
     for size in stated:
-        row = rows.get(size.name, {})
-        ids = row.get("ids", bounds.get(size.name))
-        inputs.append(input_of(size, row, symbol, tuple(ids) if isinstance(ids, list) else ids))
-    names = tuple(told.get("outputs") or [one.name for one in outputs])
+        row = described.inputs.get(size.name) or InputDescription()
+        ids = bounds.get(size.name) if row.ids is None else row.ids
+        inputs.append(input_of(size, row, symbol, ids))
+    names = described.outputs or tuple(one.name for one in outputs)
     if len(names) != len(outputs):
         raise JoyError(f"{len(names)} outputs are named, the program has {len(outputs)}",
                        where=where)  # fmt: skip
@@ -152,34 +151,32 @@ def candidate_symbol(outputs: Sequence[Dimensions]) -> tuple[str | None, str]:
 
 
 def input_of(
-    one: Dimensions, row: Mapping[str, Any], symbol: str | None, ids: int | tuple[int, ...] | None
+    one: Dimensions, row: InputDescription, symbol: str | None, ids: int | tuple[int, ...] | None
 ) -> Input:
     """One input, with its role and what its first dimension counts."""
     free = [isinstance(size, str) for size in one.sizes]
     shape = tuple(None if isinstance(size, str) else size for size in one.sizes)
     leading = one.sizes[0] if one.sizes else None
     ours = symbol is not None and leading == symbol
-    role = row.get("role")
+    role = row.role
     if role is None:
         role = FIXED if not ours else SEQUENCE if free[1:] and free[1] else CANDIDATE
-    layout = row.get("layout", PADDED if len(free) > 1 and free[1] else JAGGED)
+    layout = row.layout or (PADDED if len(free) > 1 and free[1] else JAGGED)
     axis = {CANDIDATE: CANDIDATE, OWNER: CANDIDATE, FIXED: FIXED}.get(role, USER)
     if role == SEQUENCE:
         axis = "token" if layout == JAGGED else CANDIDATE if ours else USER
     elif role == LENGTHS and ours:
         axis = CANDIDATE
     return Input(
-        one.name, one.dtype, shape, role, axis, row.get("of", ""),
-        layout if role == SEQUENCE else "", row.get("pad"), ids, row.get("texts") or "",
-        {text: place for place, text in enumerate(row.get("vocabulary", ()))}, row.get("unknown"),
+        one.name, one.dtype, shape, role, axis, row.of, layout if role == SEQUENCE else "",
+        row.pad, ids, row.texts or "",
+        {text: place for place, text in enumerate(row.vocabulary or ())}, row.unknown,
     )  # fmt: skip
 
 
-def check_description(told: Mapping[str, Any], names: Sequence[str], where: str) -> None:
-    """A description names inputs that are there, with keys and roles that exist."""
-    if not told:
-        return
-    for name in read(Description, told, where).inputs:
+def check_names(described: Description, names: Sequence[str], where: str) -> None:
+    """A description names inputs that are there."""
+    for name in described.inputs:
         if name not in names:
             raise JoyError(f"the program has no input '{name}'.{did_you_mean(name, names)}",
                            where=where, help=f"it has {', '.join(names)}")  # fmt: skip

@@ -114,6 +114,12 @@ def why_not(config: Mapping[str, Any]) -> str:
     written = config.get("format", "int-quantized")
     if written not in FORMATS:
         return f"the format '{written}'"
+    tables = [config.get("sparsity_config"), *groups.values()]
+    for group in groups.values():
+        if isinstance(group, Mapping):
+            tables += [group.get("weights"), group.get("input_activations")]
+    if not all(isinstance(table, Mapping | None) for table in tables) or None in groups.values():
+        return "a part of quantization_config is not an object"
     sparse = (config.get("sparsity_config") or {}).get("format", "dense")
     if sparse != "dense":
         return f"sparse weights ({sparse})"

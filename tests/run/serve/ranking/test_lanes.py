@@ -242,6 +242,16 @@ def test_padding_that_changes_scores_is_not_used(tmp_path: Any) -> None:
     assert [one.merged for one in found] == [2, 2, 1]
 
 
+@pytest.mark.parametrize("told", [{"inputs": None}, {"inputs": {"item": {"vocabulary": None}}}])
+def test_a_description_with_nothing_in_it_says_nothing(told: dict[str, Any]) -> None:
+    stated = [Dimensions("item", "int64", ("c",))]
+    told = {"schema": "joymigrate.ranking-model/1", **told}
+    outputs = [Dimensions("score", "float32", ("c",))]
+    assert build(stated, outputs, told, {"item": 5}, "here") == (
+        build(stated, outputs, None, {"item": 5}, "here")
+    )
+
+
 def test_jagged_sequences_stay_jagged() -> None:
     stated = [Dimensions("item", "int64", ("c", 2)), Dimensions("past", "int64", ("t",)),
               Dimensions("starts", "int64", ("u",)),
