@@ -76,6 +76,7 @@ def write_example(features: dict[str, Any]) -> bytes:
     made = example_type()()
     for name, given in features.items():
         entry = made.features.feature.add(key=name.encode())
+        entry.value.SetInParent()  # TensorFlow reads no entry without a value, be it an empty one
         values = [one.encode() if isinstance(one, str) else one for one in given]
         if not values:
             continue
