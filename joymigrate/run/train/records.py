@@ -7,8 +7,9 @@ import hashlib
 import itertools
 import json
 import math
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -110,7 +111,7 @@ class RecordPosition:
 class Portion:
     """Bytes `begin … end - 1` of a data file; without `end` all that follow.
 
-    Of a Parquet file or a JSON array (`counts_records`) they are records.
+    Of a Parquet file, a JSON array or a compressed file (`counts_records`) they are records.
     """
 
     path: Path
@@ -122,12 +123,13 @@ def kind_of(path: Path, format: str) -> str:
     """jsonl, parquet or text."""
     if format != "auto":
         return format
-    found = SUFFIXES.get(path.suffix.lower())
+    name = path.with_suffix("") if path.suffix == ".gz" else path
+    found = SUFFIXES.get(name.suffix.lower())
     if found is None:
         raise JoyError(
-            f"unknown kind of data file '{path.suffix}'",
+            f"unknown kind of data file '{name.suffix}'",
             where=str(path),
-            help=f"known: {', '.join(SUFFIXES)}; or set data.format",
+            help=f"known: {', '.join(SUFFIXES)}, lines also with .gz; or set data.format",
         )
     return found
 
@@ -158,8 +160,9 @@ def read(
         kind = kind_of(part.path, format)
         if kind == "parquet":
             yield from rows(part.path, first, part.end)
-        elif kind == "jsonl" and begins_array(part.path):
-            yield from items(part.path, first, part.end)
+        elif counts_records(part.path, format):
+            found = read_packed if part.path.suffix == ".gz" else read_items
+            yield from count_marks(found(part.path, kind), first, part.end)
         else:
             yield from lines(part.path, first, json_lines=kind == "jsonl", end=part.end)
 
@@ -167,15 +170,16 @@ def read(
 def counts_records(path: Path, format: str) -> bool:
     """Whether a portion of a file counts records, not bytes."""
     kind = kind_of(path, format)
-    return kind == "parquet" or (kind == "jsonl" and begins_array(path))
+    lines_of_text = kind == "text" or (kind == "jsonl" and not begins_array(path))
+    return path.suffix == ".gz" or not lines_of_text
 
 
 def size_of(path: Path, format: str, limit: int | None = None) -> int:
     """The end of a file, or of its first `limit` records, as a portion has it."""
     if counts_records(path, format):
         parquet = kind_of(path, format) == "parquet"
-        count = open_parquet(path).metadata.num_rows if parquet else len(read_array(path))
-        return int(count if limit is None else min(count, limit))
+        rows = range(open_parquet(path).metadata.num_rows) if parquet else read([path], format)
+        return sum(1 for _ in itertools.islice(rows, limit))
     if limit is not None:
         found = lines(path, RecordPosition(), json_lines=kind_of(path, format) == "jsonl")
         ends = [mark.offset for _, mark in itertools.islice(found, limit)]
@@ -230,15 +234,32 @@ def read_array(path: Path) -> list[Any]:
     return found
 
 
-def items(
-    path: Path, at: RecordPosition, end: int | None = None
+def count_marks(
+    found: Iterable[TrainingRecord], at: RecordPosition, end: int | None
 ) -> Iterator[tuple[TrainingRecord, RecordPosition]]:
-    """The records of one JSON array; `offset` counts records."""
-    for number, value in enumerate(read_array(path)[at.offset : end], at.offset + 1):
-        where = f"{path} record {number}"
+    """Records up to `end` behind those that `at.offset` counts, each with the mark behind it."""
+    for place, record in enumerate(itertools.islice(found, end), 1):
+        if place > at.offset:
+            yield record, RecordPosition(at.file, place, place)
+
+
+def read_items(path: Path, kind: str) -> Iterator[TrainingRecord]:
+    """The records of one JSON array."""
+    for place, value in enumerate(read_array(path), 1):
+        where = f"{path} record {place}"
         if not isinstance(value, dict):
             raise JoyError(f"expected an object, got {type(value).__name__}", where=where)
-        yield TrainingRecord(value, where), RecordPosition(at.file, number, number)
+        yield TrainingRecord(value, where)
+
+
+def read_packed(path: Path, kind: str) -> Iterator[TrainingRecord]:
+    """The lines of a file that is compressed by gzip."""
+    try:
+        for record, _ in lines(path, RecordPosition(), json_lines=kind == "jsonl"):
+            yield record
+    except (OSError, EOFError, zlib.error) as error:
+        said = getattr(error, "strerror", None) or error
+        raise JoyError(f"cannot read: {said}", where=str(path)) from None
 
 
 def lines(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 from collections.abc import Sequence
@@ -172,7 +173,7 @@ def test_parquet_gives_the_same_records_as_jsonl_from_any_mark(tmp_path: Path) -
 # -- order ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet", ".jsonl.gz"])
 def test_a_limit_takes_the_first_records_of_a_file_and_no_growth_behind_them(
     tmp_path: Path, suffix: str
 ) -> None:
@@ -188,7 +189,10 @@ def test_a_limit_takes_the_first_records_of_a_file_and_no_growth_behind_them(
         elif suffix == ".json":
             path.write_text(json.dumps(found))
         else:
-            path.write_text("\n\n".join(map(json.dumps, found)))
+            text = "\n\n".join(map(json.dumps, found))
+            path.write_bytes(
+                gzip.compress(text.encode()) if suffix == ".jsonl.gz" else text.encode()
+            )
 
     def read(limit: int | None) -> list[str]:
         parts = data_state.whole([path], "auto", limit)
@@ -197,6 +201,9 @@ def test_a_limit_takes_the_first_records_of_a_file_and_no_growth_behind_them(
     write(4)
     assert read(3) == ["t0", "t1", "t2"]
     assert read(9) == read(None) == ["t0", "t1", "t2", "t3"]
+    marks = [mark for _, mark in records.read(data_state.whole([path], "auto"))]
+    rest = records.read(data_state.whole([path], "auto"), start=marks[1])
+    assert [record.value["text"] for record, _ in rest] == ["t2", "t3"]
     before = data_state.piece_at(0, data_state.whole([path], "auto", 3), "auto")
     write(6)
     assert data_state.piece_at(0, data_state.whole([path], "auto", 3), "auto") == before

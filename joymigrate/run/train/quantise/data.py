@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,9 +66,8 @@ def read_samples(
                 continue
             cut += len(ids) > length
             found.append(tuple(ids[:length]))
-    except (OSError, EOFError, zlib.error) as error:
-        said = getattr(error, "strerror", None) or error
-        raise JoyError(f"cannot read: {said}", where=str(path)) from None
+    except OSError as error:
+        raise JoyError(f"cannot read: {error.strerror}", where=str(path)) from None
     if not found:
         raise JoyError(
             "there is no sample of two or more tokens in this file",
