@@ -50,7 +50,7 @@ DATA = ("draw:randn", "draw:rand", "draw:randint", "draw:randperm", "draw:normal
 EARLY, MADE = 2, {False: 1e-3, True: 0.1}  # last step, and how far values may be apart till then
 GIVEN = 1e-4  # tensors from elsewhere, in the first step
 UNIT = 2.0**-7  # between two neighbours in bfloat16
-MEASURED = 0.1  # relative: the same of a measured result, where the baseline was run once
+MEASURED = 0.1  # relative: the same of a measured result, where no other run of the baseline saw it
 PHASES = {
     "input": Phase.INPUT,
     "loss": Phase.LOSS,
@@ -430,10 +430,12 @@ def parting(
         if not other or any(item[5] is False for item in other):
             continue
         key = SERIES, name.removeprefix(f"{SERIES} ")
-        departs = judge.decide(key, loss_errors(mine, other, 3)).at
+        departs = judge.decide(key, loss_errors(mine, other, 3).told_before(judge.end)).at
         for one, two in zip(mine, other, strict=False):
-            once = not judge.nulls and abs(one[3] - two[3]) > MEASURED * abs(one[3])
-            if once or (departs is not None and one[0] >= departs):
+            far = departs is not None and one[0] >= departs
+            if not judge.nulls or one[0] >= judge.end:
+                far |= abs(one[3] - two[3]) > MEASURED * abs(one[3])
+            if far:
                 text = "the result that the scheduler follows is {have}, {want} in the baseline"
                 return None, Text(text, have=f"{two[3]:.4g}", want=f"{one[3]:.4g}")
             if unequal(one[4], two[4]):
