@@ -39,14 +39,15 @@ RUNS = re.compile(
     re.I,
 )
 PYTHON = re.compile(r"(?<![\d.])[23]\.\d+(?!\d)")
+CHOOSES = re.compile(r"__version__|\bhasattr\(|\bTORCH_?VERSION", re.I)  # code for several torches
 
 
 def find_floors(files: Iterable[File], texts: Mapping[str, str]) -> dict[str, Floor]:
     """The oldest torch that each folder of a project must do with, and where that is said.
 
     `.` is the root; a folder with no Python in it or below speaks for the one above it. `texts`
-    are the Python files: an import of a package that ended bounds torch. Of Python only folders
-    are asked that do not require a torch.
+    are the Python files: what they use that a later torch has not bounds torch. Of Python only
+    folders are asked that do not require a torch.
     """
     files = list(files)
     code = (PurePosixPath(each.relative) for each in files if each.kind in CODE)
@@ -66,11 +67,10 @@ def find_floors(files: Iterable[File], texts: Mapping[str, str]) -> dict[str, Fl
     for folder in pythons.keys() - required:
         found[folder] += pythons[folder]
     found = {folder: several for folder, several in found.items() if several}
-    for path, number, name in find_imports(texts):
+    for path, floor in find_uses(texts):
         above = (at.as_posix() for at in PurePosixPath(path).parents)
         near = next((at for at in above if at in found), ".")
-        last = newest(name, ()) or ""
-        found.setdefault(near, []).append(Floor(last, f"{path}:{number} ({name})"))
+        found.setdefault(near, []).append(floor)
     return {folder: min(several, key=age) for folder, several in found.items()}
 
 
@@ -113,14 +113,38 @@ def read_pythons(file: File, text: str) -> Iterator[Floor]:
                 yield Floor(last, f"{file.relative}:{number} (Python {told})")
 
 
-def find_imports(texts: Mapping[str, str]) -> Iterator[tuple[str, int, str]]:
-    """Where code imports, as it is loaded, a package that is built for no newer torch."""
-    for name in (name for name, row in table()["bounds"].items() if row.get("ended")):
-        pattern = re.compile(rf"^(?:import|from) {name}\b", re.M)
+def find_uses(texts: Mapping[str, str]) -> Iterator[tuple[str, Floor]]:
+    """Files that use what a later torch has not, and the last torch that has it.
+
+    That is an import, as the file is loaded, of a package that is built for no newer torch or of
+    a module that torch gave up; and a call of such a function where no version is asked for.
+    """
+    for name, last, pattern in uses():
+        word = name.rpartition(".")[2]
         for path, text in texts.items():
-            match = pattern.search(text) if name in text else None
-            if match is not None:
-                yield path, text.count("\n", 0, match.start()) + 1, name
+            match = pattern.search(text) if word in text else None
+            if match is None or (match[0].endswith("(") and CHOOSES.search(text)):
+                continue
+            number = text.count("\n", 0, match.start()) + 1
+            yield path, Floor(last, f"{path}:{number} ({name})")
+
+
+@cache
+def uses() -> list[tuple[str, str, re.Pattern[str]]]:
+    """What a later torch has not: its name, the last torch that has it, and how code uses it."""
+    ended = {name: newest(name, ()) or "" for name, row in table()["bounds"].items()
+             if row.get("ended")}  # fmt: skip
+    removed = table()["removed"]
+    found = []
+    for name, last in (*ended.items(), *removed["modules"].items()):
+        home, _, word = name.rpartition(".")
+        beside = rf"|^from {re.escape(home)} import (?:[^\n#]*[ ,(])?{word}\b" if home else ""
+        imported = rf"^(?:import|from) {re.escape(name)}\b{beside}"
+        found.append((name, last, re.compile(imported, re.M)))
+    for name, last in removed["functions"].items():
+        called = rf"^[^#\n\"']*(?<![\w.]){re.escape(name)}\("
+        found.append((name, last, re.compile(called, re.M)))
+    return found
 
 
 @cache
