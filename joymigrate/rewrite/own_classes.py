@@ -76,11 +76,35 @@ def plain_classes(text: str, method: str) -> set[str]:
 
 
 def own_flags(texts: Mapping[str, str], flag: str) -> frozenset[str]:
-    """Files whose classes have an attribute or property of the flag's name themselves."""
-    word = re.escape(flag)
-    field = rf"{word}[ \t]*:[^,()\n]*$"  # of a parameter a comma or a bracket follows
-    wanted = re.compile(rf"^[ \t]+(?:def {word}\b|self\.{word}[ \t]*[:=][^=]|{field})", re.M)
-    return frozenset(path for path, text in texts.items() if flag in text and wanted.search(text))
+    """Files that give the flag's name to something of their own: a class has such an attribute or
+    property, an object gets one (`args.is_cuda = …`), an option is called so."""
+    word, option = re.escape(flag), re.escape(flag).replace("_", "[-_]")
+    stored = rf"\.{word}[ \t]*(?::[^,()\n]*)?=[^=]"
+    wanted = re.compile(rf"^[ \t]+def {word}\b|{stored}|[\"']--{option}[\"']", re.M)
+    field = re.compile(rf"^[ \t]+{word}[ \t]*[:=][^=]", re.M)  # of a class, a local name, …
+    dashed = flag.replace("_", "-")
+    return frozenset(
+        path
+        for path, text in texts.items()
+        if (flag in text or dashed in text)
+        and (wanted.search(text) or (field.search(text) and has_field(text, flag)))
+    )
+
+
+def has_field(text: str, name: str) -> bool:
+    """Whether the body of a class itself gives an attribute a value, or says that there is one."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return False
+    owners = (each for each in ast.walk(tree) if isinstance(each, ast.ClassDef))
+    given = (one for owner in owners for one in owner.body)
+    return any(
+        getattr(target, "id", "") == name
+        for one in given
+        if isinstance(one, (ast.Assign, ast.AnnAssign))
+        for target in (one.targets if isinstance(one, ast.Assign) else [one.target])
+    )
 
 
 def own_names(texts: Mapping[str, str], paths: Iterable[str]) -> frozenset[str]:

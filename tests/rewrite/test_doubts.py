@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from joymigrate.cli._main import run as main
-from joymigrate.model import Tier
+from joymigrate.model import Style, Tier
 from joymigrate.rewrite import device_tests
-from tests.rewrite.projects import look, write
+from tests.rewrite.projects import look, move, write
 
 # A function of a program, and what is said of its edits: nothing, or the reason.
 PROGRAMS = {
@@ -150,3 +150,62 @@ def test_tests_are_written_when_asked_for(
     assert "1 edits in 1 files of tests" in " ".join(capsys.readouterr().out.split())
     assert main(["rewrite", str(tmp_path), "--tests", "--allow-dirty"]) == 0
     assert ".npu()" in (tmp_path / "tests/test_a.py").read_text()
+
+
+# A program that asks `{owner}.is_cuda`, a value of its own: what makes it one.
+SETTINGS = {
+    "a class that is imported": (
+        "from conf import Hparams as hp\n",
+        "hp",
+        "class Hparams:\n    is_cuda = True\n",
+    ),
+    "a module that is imported": (
+        "import conf\n",
+        "conf.Hparams",
+        "class Hparams:\n    is_cuda = 1\n",
+    ),
+    "an object of a class": (
+        "from conf import Hparams\nhp = Hparams()\n",
+        "hp",
+        "from dataclasses import dataclass\n@dataclass\nclass Hparams:\n    is_cuda: bool = True\n",
+    ),
+    "a class of the file": ("class Hparams:\n    is_cuda = True\n", "Hparams", ""),
+    "an option": (
+        "from conf import read\nargs = read()\n",
+        "args",
+        "import argparse\ndef read():\n    p = argparse.ArgumentParser()\n"
+        "    p.add_argument('--is-cuda', action='store_true')\n    return p.parse_args()\n",
+    ),
+    "an object that is given one": (
+        "from types import SimpleNamespace\nme = SimpleNamespace()\n"
+        "me.is_cuda = torch.cuda.is_available()\n",
+        "me",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("style", [Style.DIRECT, Style.AGNOSTIC, Style.ACCELERATOR])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_flag_of_the_projects_own_stays_and_what_it_decides_moves(
+    name: str, style: Style, tmp_path: Path
+) -> None:
+    above, owner, conf = SETTINGS[name]
+    asked = f"    if {owner}.is_cuda:\n"
+    text = f"import torch\n{above}def go(x):\n{asked}        x = x.cuda()\n    return x\n"
+    write(tmp_path, {"a.py": text, "conf.py": conf})
+    move(tmp_path, style, unsafe=True)
+    after = (tmp_path / "a.py").read_text()
+    assert asked in after
+    assert ".cuda()" not in after
+    assert (tmp_path / "conf.py").read_text() == conf
+
+
+@pytest.mark.parametrize(
+    "line", ["is_cuda = x.is_cuda", "y = dict(\n        is_cuda=x.is_cuda,\n    )"]
+)
+def test_a_local_name_of_a_tensors_flag_is_no_field(line: str, tmp_path: Path) -> None:
+    text = f"import torch\ndef go(x):\n    {line}\n    return x.cuda()\n"
+    write(tmp_path, {"a.py": text})
+    move(tmp_path)
+    assert "x.is_npu" in (tmp_path / "a.py").read_text()

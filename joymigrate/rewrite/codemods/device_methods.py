@@ -13,7 +13,8 @@ from joymigrate.rewrite.device_texts import last_name
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.portable.moves import may_be_none, write_move
 from joymigrate.rewrite.portable.words import torch_at, word
-from joymigrate.rewrite.receivers import classes_here, doubtful
+from joymigrate.rewrite.receivers import classes_here, doubtful, is_torchs
+from joymigrate.rewrite.values.graph import SETTINGS
 
 OWN = "a class of this project defines its own {method}(); the receiver may be one of them"
 
@@ -38,6 +39,8 @@ def find(module: Module) -> Iterator[Finding]:
             yield from device_method(module, node, tensor[method])
         elif node.attr == flag and isinstance(node.ctx, ast.Load):
             yield from device_flag(module, node, tensor[flag])
+        elif node.attr == flag:
+            module.handled.add(node)  # no tensor's: that one can't be set
     for call in module.names.nodes[ast.Call]:
         if getattr(call.func, "id", "") == "getattr" and name_asked(call) == method:
             yield from method_by_name(module, call, tensor[method])
@@ -324,13 +327,38 @@ def compares_freely(node: ast.expr) -> bool:
 
 
 def own_flag(module: Module, node: ast.Attribute) -> bool:
-    """Whether `self.is_cuda` is what the class itself, or one of this file, gives a value."""
-    if getattr(node.value, "id", "") != "self":
+    """Whether a flag is what the project itself gives a value: a class, an option, an assignment.
+
+    `self.is_cuda` of such a class of this file, `args.is_cuda` of a program with that option,
+    `hparams.is_cuda` of a class or module that is imported, `opt.is_cuda` where this file sets it.
+    """
+    owner = module.text(node.value)
+    stores = (each for each in module.names.nodes[ast.Attribute] if isinstance(each.ctx, ast.Store))
+    if any(each.attr == node.attr and module.text(each.value) == owner for each in stores):
+        return True
+    if owner == "self":
+        return bool(classes_here(module, node.attr))
+    own = module.project.own_flags
+    if not own:
         return False
-    stored = (
-        each.attr == node.attr
-        and isinstance(each.ctx, ast.Store)
-        and getattr(each.value, "id", "") == "self"
-        for each in module.names.nodes[ast.Attribute]
-    )
-    return any(stored) or bool(classes_here(module, node.attr))
+    if SETTINGS.search(last_name(node.value)):
+        return not is_torchs(module, node.value, set())
+    homes = {home_of_class(module, each) for each in (node.value, *made_by(module, node.value))}
+    return bool(homes & own)
+
+
+def made_by(module: Module, value: ast.expr) -> Iterator[ast.expr]:
+    """What is called to make an object: `Settings` of `given = Settings()`."""
+    found = module.names.lookup(value.id, value) if isinstance(value, ast.Name) else None
+    for binding in found[1] if found else ():
+        if isinstance(binding.value, ast.Call):
+            yield binding.value.func
+
+
+def home_of_class(module: Module, value: ast.expr) -> str:
+    """The file of the project where a class or an object is defined; empty for none."""
+    found = module.names.lookup(value.id, value) if isinstance(value, ast.Name) else None
+    if found and any(isinstance(each.node, ast.ClassDef) for each in found[1]):
+        return module.source.path
+    place = module.project.locate(module.names.dotted(value) or "")
+    return place[0] if place is not None else ""
