@@ -42,7 +42,8 @@ def find(module: Module, findings: list[Finding], helper_import: str) -> Finding
             return None
         statement = f"import {package}"
     tier = Tier.SAFE if any(f.tier is Tier.SAFE and f.needs for f in findings) else Tier.UNSAFE
-    place = after_path_change(module, findings) if statement.startswith("from ") else None
+    own = module.context.style is Style.AGNOSTIC
+    place = after_path_change(module, findings) if own else None
     return add_import(module, statement, findings, tier, place)
 
 
@@ -160,14 +161,7 @@ def slot(module: Module, findings: list[Finding]) -> tuple[ast.stmt, bool] | Non
     """
     statements = [*module.names.nodes[ast.Import], *module.names.nodes[ast.ImportFrom]]
     statements.sort(key=lambda node: node.lineno)
-    inside = {
-        line
-        for kind in FUNCTIONS
-        for function in module.names.nodes[kind]
-        for line in range(function.body[0].lineno, (function.end_lineno or 0) + 1)
-    }
-    needing = {f.line for f in findings if f.needs and f.edits}
-    needed = min(needing - inside, default=sys.maxsize)
+    needed = first_needing(module, findings)
     early = [node for node in statements if node.lineno <= needed]
     torch = [node for node in early if names_torch(node)]
     if not torch and any(names_torch(node) for node in statements):
@@ -191,6 +185,17 @@ def slot(module: Module, findings: list[Finding]) -> tuple[ast.stmt, bool] | Non
     return torch[0], is_edited(module, torch[0], findings) or shares_line(module, torch[0])
 
 
+def first_needing(module: Module, findings: list[Finding]) -> int:
+    """The first line outside of functions that needs the new import; a large number without one."""
+    inside = {
+        line
+        for kind in FUNCTIONS
+        for function in module.names.nodes[kind]
+        for line in range(function.body[0].lineno, (function.end_lineno or 0) + 1)
+    }
+    return min({f.line for f in findings if f.needs and f.edits} - inside, default=sys.maxsize)
+
+
 def is_for_checkers(node: ast.stmt) -> bool:
     """Whether a statement stands in an `if TYPE_CHECKING:`, which no program runs."""
     above = getattr(node, "parent", None)
@@ -212,9 +217,9 @@ def tries(module: Module, node: ast.stmt) -> bool:
 
 
 def after_path_change(module: Module, findings: list[Finding]) -> tuple[ast.stmt, bool] | None:
-    """The last change of `sys.path` at the top of a file, where the helper's package may first be
-    found behind it (`sys.path.append("../..")`) and nothing before it needs the helper."""
-    first = min((f.line for f in findings if f.needs and f.edits), default=0)
+    """The last change of `sys.path` at the top of a file, where the helper may first be found
+    behind it (`sys.path.append("../..")`) and nothing before it needs the helper."""
+    first = first_needing(module, findings)
     changes = [node for node in module.tree.body if changes_path(node) and node.lineno < first]
     if not changes or shares_line(module, changes[-1]):
         return None
@@ -222,7 +227,9 @@ def after_path_change(module: Module, findings: list[Finding]) -> tuple[ast.stmt
 
 
 def changes_path(node: ast.stmt) -> bool:
-    """Whether a statement changes where Python looks for modules."""
+    """Whether a statement changes where Python looks for modules, and does nothing else."""
+    if isinstance(node, ast.If):  # `if root not in sys.path: …`
+        return not node.orelse and all(map(changes_path, node.body))
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         name = ast.unparse(node.value.func)
         return name == "site.addsitedir" or name.startswith("sys.path.")

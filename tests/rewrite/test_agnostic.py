@@ -301,6 +301,26 @@ def test_the_helper_is_imported_behind_the_path_that_finds_it(tmp_path: Path, ch
     assert f"import torch\n{change}\nfrom net import joymigrate_device as jm\n" in after
 
 
+@pytest.mark.parametrize(
+    "change",
+    ["sys.path.append('.')", "if '.' not in sys.path:\n    sys.path.append('.')"],
+)
+def test_a_script_in_a_folder_finds_the_helper_of_the_root(tmp_path: Path, change: str) -> None:
+    """`python tools/train.py` has `tools` alone on the path, until it says more."""
+    text = (
+        f"import sys\nimport torch\n\ndef go():\n    torch.cuda.synchronize(size)\n\n"
+        f"{change}\nfrom net.model import size\nprint(torch.cuda.is_available(), size)\n"
+    )
+    model = "import torch\nsize = torch.cuda.device_count()\n"
+    write(tmp_path, {"net/__init__.py": "", "net/model.py": model, "tools/train.py": text})
+    write(tmp_path, {"main.py": "import torch\nfrom net import model\ntorch.cuda.synchronize()\n"})
+    move(tmp_path, Style.AGNOSTIC)
+    assert "torch.cuda" not in (tmp_path / "tools/train.py").read_text()
+    command = [sys.executable, "tools/train.py"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.stdout == "False 0\n", ran.stderr
+
+
 def test_the_helper_is_imported_before_the_code_that_needs_it(tmp_path: Path) -> None:
     text = (
         "import sys\nimport torch\nif torch.cuda.is_available():\n    print(1)\n"
