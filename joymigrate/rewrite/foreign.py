@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 from joymigrate.chips import all_chips
 from joymigrate.language import Text
+from joymigrate.model import Style
+from joymigrate.rewrite.device_places import compared_with
 from joymigrate.rewrite.guards import negative
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.own_kernels import base_of_library
@@ -17,6 +19,7 @@ from joymigrate.rewrite.own_kernels import base_of_library
 OTHERS = ("xpu", "hpu", "mps", "xla", "hip", "tpu", "cpu")
 PATCHED = "a name of torch is replaced here; decide what that means on the target"
 FOREIGN = "in a branch for {backend}"
+ASKED = "its value is asked for `{name}` as well, which torch's portable word may mean"
 SERVES = "it serves {name}, which is made for the origin"
 RESERVED = "{place} serves one device alone, as others beside it serve other back ends"
 
@@ -113,11 +116,33 @@ def names_of_others(module: Module) -> re.Pattern[str]:
     return foreign_words(module.vocabulary.device, module.vocabulary.to_device)
 
 
+def refuse_portable(module: Module, value: ast.expr) -> Text | None:
+    """Why torch's portable word can't stand for the origin's in a question for a value: the file
+    asks the same value for another back end, `device == "mps"` or `x.is_mps`."""
+    if module.context.style is not Style.ACCELERATOR:
+        return None
+    asked = module.text(value)
+    names = names_beside(module.vocabulary.device, module.vocabulary.to_device)
+    flags = (each for each in module.names.nodes[ast.Attribute] if each.attr[:3] == "is_")
+    found = [f.attr for f in flags if f.attr[3:] in names and module.text(f.value) == asked]
+    for node in module.names.nodes[ast.Constant]:
+        if isinstance(node.value, str) and node.value.partition(":")[0] in names:
+            other = compared_with(node)
+            found += [node.value] if other is not None and module.text(other) == asked else []
+    return Text(ASKED, name=found[0]) if found else None
+
+
+@functools.cache
+def names_beside(origin: str, target: str) -> frozenset[str]:
+    """Names of the devices of other back ends than those of a move, without the host."""
+    names = {name for chip in all_chips().values() for name in (chip.device, *chip.aliases)}
+    return frozenset((names | set(OTHERS)) - {origin, target, "cpu", "gpu"})
+
+
 @functools.cache
 def foreign_words(origin: str, target: str) -> re.Pattern[str]:
     """Names of other back ends in a condition."""
-    names = {name for chip in all_chips().values() for name in (chip.device, *chip.aliases)}
-    names = (names | set(OTHERS)) - {origin, target, "cpu", "gpu"}
+    names = names_beside(origin, target)
     listed = "|".join(sorted(map(re.escape, names)))
     return re.compile(
         rf"\b(?:is_|has_|use_)(?:torch_)?({listed})(?:_available)?\b"

@@ -384,3 +384,30 @@ def test_a_seed_that_torch_has_set_goes_with_other_edits_of_its_file(tmp_path: P
     assert scanned(tmp_path, text)[1].splitlines()[2:] == [
         "torch.manual_seed(s)", "torch.accelerator.synchronize()",
     ]  # fmt: skip
+
+
+# Questions that torch's portable word would answer for another back end too, and what follows.
+BESIDE = {
+    "an elif": (
+        "if device == 'cuda':\n    pass\nelif device == 'mps':\n    pass\n",
+        "device == 'cuda'",
+    ),
+    "a list": ("a = device.type == 'cuda'\nb = device.type in ('mps', 'cpu')\n", ".type == 'cuda'"),
+    "a start": (
+        "if device == 'cuda':\n    pass\nb = device.startswith('xpu')\n",
+        "device == 'cuda'",
+    ),
+    "a flag": ("a = x.is_cuda\nb = x.is_mps\n", "x.is_cuda"),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_value_that_is_asked_for_another_back_end_is_not_asked_for_any(
+    name: str, tmp_path: Path
+) -> None:
+    text, kept = BESIDE[name]
+    found, after = scanned(tmp_path, f"import torch\n{text}")
+    assert kept in after
+    assert any("is asked for" in str(each.reason) for each in found)
+    alone = text.replace("mps", "cpu").replace("xpu", "cpu")
+    assert kept not in scanned(tmp_path, f"import torch\n{alone}")[1]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
-from joymigrate.rewrite import own_kernels, under_shim
+from joymigrate.rewrite import foreign, own_kernels, under_shim
 from joymigrate.rewrite.codemods.device_names import need
 from joymigrate.rewrite.device_texts import last_name
 from joymigrate.rewrite.module import Module
@@ -296,6 +296,7 @@ def device_flag(module: Module, node: ast.Attribute, to: str) -> Iterator[Findin
         if guard is not None and module.guarded(node) is None:
             yield under_shim.find_yes(module, node, guard)
         return
+    guard = guard or foreign.refuse_portable(module, node.value)
     if guard is not None:
         yield module.find("JM111", node, tier=Tier.REPORT, reason=guard)
         return

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from joymigrate import language
 from joymigrate.model import Finding, Style, Tier
-from joymigrate.rewrite import boosted_trees, guards, own_kernels
+from joymigrate.rewrite import boosted_trees, foreign, guards, own_kernels
 from joymigrate.rewrite.codemods.device_names import need
 from joymigrate.rewrite.codemods.error_messages import error_text
 from joymigrate.rewrite.device_places import (
@@ -429,8 +429,9 @@ def comparison(module: Module, text: DeviceText, other: ast.expr) -> Iterator[Fi
         if speaker == PROGRAM or pretends(module):
             return  # the program's own strings keep the origin's words, and what a test plays
     kernel = own_kernels.decides(module, text.node, tensor=True) if text.kind == DEVICE else None
-    if kernel is not None:
-        yield report(module, text, kernel, "JM111")
+    refused = kernel or foreign.refuse_portable(module, other)
+    if refused is not None:
+        yield report(module, text, refused, "JM111")
         return
     # A test may put a device of its own in the chip's place.
     if speaker == EITHER or (by_shim and is_claimed(text.whole) and is_test(module.source.path)):
