@@ -7,6 +7,8 @@ A rule's `match` items may have:
   methods: method names called on some value (`x.double()`), optionally `unless_args: true`
   keywords: {name: [values]} of any call
   options: {dotted name: [keywords]} of a call of that name, unless they are False or None
+  settings: keys of a settings file, in a table whose own key holds the word `above` or that has one
+    of the keys `beside` as well, unless they are false, null or 0; `readers` look for them
   attributes: names of attributes of any value
   strings: whole strings, wherever they stand
 With `device: name` nothing is said of the item's names on a target whose device is called so.

@@ -11,11 +11,13 @@ import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from joymigrate.chips import NameAdvice, relate
 from joymigrate.language import Text
 from joymigrate.model import Tier
 from joymigrate.rewrite import flow_sinks
+from joymigrate.rewrite.context import Context, once_per_rules
 from joymigrate.rewrite.readers import _launch, _options, shell
 from joymigrate.rewrite.readers._environment import VariableMention, deals_with, doubtful
 from joymigrate.rewrite.readers._migration_map import Sites, worse
@@ -42,6 +44,7 @@ NAMES = re.compile(
 )
 # Files of build services.
 PIPELINES = re.compile(r"(?:^|/)(?:\.github/|\.gitlab-ci|\.circleci/|azure-)")
+UNSET = ("", "0", "false", "null", "none", "~")  # values of a setting that is off
 RUNTIMES = ("runtime", "runtimeClassName", "driver", "default_runtime")
 DEVICE_LIKE = re.compile(r"(?:.*_)?(?:device|devices|accelerator|accelerators)", re.I)
 KINDS = {
@@ -57,6 +60,13 @@ Another = Callable[[MappingEntry, str], tuple[int, str] | None]
 def kinds(key: str) -> frozenset[str]:
     """What a key holds by its name, of `KINDS`."""
     return frozenset(kind for kind, pattern in KINDS.items() if pattern.fullmatch(key))
+
+
+@once_per_rules
+def find_settings(context: Context) -> list[tuple[str, dict[str, Any]]]:
+    """The rules' lists of settings of frameworks, each with its rule."""
+    rules = context.rules.values()
+    return [(rule.id, item) for rule in rules for item in rule.match if "settings" in item]
 
 
 @dataclass(slots=True)
@@ -85,6 +95,7 @@ class TreeWalk:
         """
         devices = bool(above) and self.sites.moves.sink(above) == flow_sinks.DEVICE
         names = {entry.key.value for entry in node.entries}
+        self.framework_settings(node, above, names)
         for entry in node.entries:
             if "description" in kinds(entry.key.value.lstrip("-").replace("-", "_")):
                 continue
@@ -108,6 +119,17 @@ class TreeWalk:
             deals_with(self.sites, key.value)
         self.resource(key)
         self.node(entry.value, key.value)
+
+    def framework_settings(self, node: Mapping, above: str, names: set[str]) -> None:
+        """`gpus: [1]` among the arguments of Lightning's trainer, by the rules' own lists."""
+        for rule, item in find_settings(self.sites.context):
+            if item["above"] not in above.lower() and names.isdisjoint(item["beside"]):
+                continue
+            for entry in node.entries:
+                value = entry.value
+                off = isinstance(value, ScalarNode) and value.value.lower() in UNSET
+                if entry.key.value in item["settings"] and not off:
+                    self.sites.add(rule, entry.key.start, value.end)
 
     def variable(self, entry: MappingEntry, known: tuple[str, NameAdvice], names: set[str]) -> None:
         """`CUDA_VISIBLE_DEVICES: 0` in a block of variables."""
