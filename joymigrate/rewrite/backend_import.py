@@ -161,7 +161,7 @@ def slot(module: Module, findings: list[Finding]) -> tuple[ast.stmt, bool] | Non
     """
     statements = [*module.names.nodes[ast.Import], *module.names.nodes[ast.ImportFrom]]
     statements.sort(key=lambda node: node.lineno)
-    needed = first_needing(module, findings)
+    needed = find_first_needing(module, findings)
     early = [node for node in statements if node.lineno <= needed]
     torch = [node for node in early if names_torch(node)]
     if not torch and any(names_torch(node) for node in statements):
@@ -185,7 +185,7 @@ def slot(module: Module, findings: list[Finding]) -> tuple[ast.stmt, bool] | Non
     return torch[0], is_edited(module, torch[0], findings) or shares_line(module, torch[0])
 
 
-def first_needing(module: Module, findings: list[Finding]) -> int:
+def find_first_needing(module: Module, findings: list[Finding]) -> int:
     """The first line outside of functions that needs the new import; a large number without one."""
     inside = {
         line
@@ -219,7 +219,7 @@ def tries(module: Module, node: ast.stmt) -> bool:
 def after_path_change(module: Module, findings: list[Finding]) -> tuple[ast.stmt, bool] | None:
     """The last change of `sys.path` at the top of a file, where the helper may first be found
     behind it (`sys.path.append("../..")`) and nothing before it needs the helper."""
-    first = first_needing(module, findings)
+    first = find_first_needing(module, findings)
     changes = [node for node in module.tree.body if changes_path(node) and node.lineno < first]
     if not changes or shares_line(module, changes[-1]):
         return None

@@ -122,7 +122,7 @@ def refuse_portable(module: Module, value: ast.expr) -> Text | None:
     if module.context.style is not Style.ACCELERATOR:
         return None
     asked = module.text(value)
-    names = names_beside(module.vocabulary.device, module.vocabulary.to_device)
+    names = find_others(module.vocabulary.device, module.vocabulary.to_device)
     flags = (each for each in module.names.nodes[ast.Attribute] if each.attr[:3] == "is_")
     found = [f.attr for f in flags if f.attr[3:] in names and module.text(f.value) == asked]
     for node in module.names.nodes[ast.Constant]:
@@ -133,7 +133,7 @@ def refuse_portable(module: Module, value: ast.expr) -> Text | None:
 
 
 @functools.cache
-def names_beside(origin: str, target: str) -> frozenset[str]:
+def find_others(origin: str, target: str) -> frozenset[str]:
     """Names of the devices of other back ends than those of a move, without the host."""
     names = {name for chip in all_chips().values() for name in (chip.device, *chip.aliases)}
     return frozenset((names | set(OTHERS)) - {origin, target, "cpu", "gpu"})
@@ -142,7 +142,7 @@ def names_beside(origin: str, target: str) -> frozenset[str]:
 @functools.cache
 def foreign_words(origin: str, target: str) -> re.Pattern[str]:
     """Names of other back ends in a condition."""
-    names = names_beside(origin, target)
+    names = find_others(origin, target)
     listed = "|".join(sorted(map(re.escape, names)))
     return re.compile(
         rf"\b(?:is_|has_|use_)(?:torch_)?({listed})(?:_available)?\b"

@@ -344,11 +344,11 @@ def own_flag(module: Module, node: ast.Attribute) -> bool:
         return False
     if SETTINGS.search(last_name(node.value)):
         return not is_torchs(module, node.value, set())
-    homes = {home_of_class(module, each) for each in (node.value, *made_by(module, node.value))}
+    homes = {locate_class(module, each) for each in (node.value, *find_makers(module, node.value))}
     return bool(homes & own)
 
 
-def made_by(module: Module, value: ast.expr) -> Iterator[ast.expr]:
+def find_makers(module: Module, value: ast.expr) -> Iterator[ast.expr]:
     """What is called to make an object: `Settings` of `given = Settings()`."""
     found = module.names.lookup(value.id, value) if isinstance(value, ast.Name) else None
     for binding in found[1] if found else ():
@@ -356,7 +356,7 @@ def made_by(module: Module, value: ast.expr) -> Iterator[ast.expr]:
             yield binding.value.func
 
 
-def home_of_class(module: Module, value: ast.expr) -> str:
+def locate_class(module: Module, value: ast.expr) -> str:
     """The file of the project where a class or an object is defined; empty for none."""
     found = module.names.lookup(value.id, value) if isinstance(value, ast.Name) else None
     if found and any(isinstance(each.node, ast.ClassDef) for each in found[1]):

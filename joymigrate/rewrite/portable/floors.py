@@ -119,7 +119,7 @@ def find_uses(texts: Mapping[str, str]) -> Iterator[tuple[str, Floor]]:
     That is an import, as the file is loaded, of a package that is built for no newer torch or of
     a module that torch gave up; and a call of such a function where no version is asked for.
     """
-    for name, last, pattern in uses():
+    for name, last, pattern in find_removed():
         word = name.rpartition(".")[2]
         for path, text in texts.items():
             match = pattern.search(text) if word in text else None
@@ -130,7 +130,7 @@ def find_uses(texts: Mapping[str, str]) -> Iterator[tuple[str, Floor]]:
 
 
 @cache
-def uses() -> list[tuple[str, str, re.Pattern[str]]]:
+def find_removed() -> list[tuple[str, str, re.Pattern[str]]]:
     """What a later torch has not: its name, the last torch that has it, and how code uses it."""
     ended = {name: newest(name, ()) or "" for name, row in table()["bounds"].items()
              if row.get("ended")}  # fmt: skip
