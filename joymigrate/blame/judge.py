@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
 
 from joymigrate.blame import signs
 from joymigrate.blame.exceptions import FATAL_ERROR, Frame, Raised
 from joymigrate.blame.fold import fold
-from joymigrate.blame.program import is_fault, is_ours, package_of
+from joymigrate.blame.program import FOR_PROGRAM, is_fault, is_ours, package_of
 from joymigrate.blame.stop import FrameOwner, OriginSite, Stop, StopEvidence
 from joymigrate.chips.incompatible import Incompatibility
 from joymigrate.language import Text
@@ -132,10 +133,11 @@ def stand_in(evidence: StopEvidence) -> Reason | None:
     if any(is_ours(one.file) and one.text == "then()" for one in frames):  # attach.py
         how = Text("it was raised as joymigrate began in what the program imports")
         return FrameOwner.SIMULATION, how, Text(signs.REPORT)
-    raised = find_own_question(evidence) or innermost(evidence)
+    asked = find_own_question(evidence) or find_own_call(evidence)
+    raised = asked or innermost(evidence)
     if raised is None or not is_fault(raised.file, raised.text):
         return None
-    if is_raise(evidence.chain[0], raised):
+    if asked or is_raise(evidence.chain[0], raised):
         how = Text("it was raised in joymigrate's own {file}", file=raised.file.rpartition("/")[2])
         return FrameOwner.SIMULATION, how, Text(signs.REPORT)
     return None
@@ -149,6 +151,18 @@ def find_own_question(evidence: StopEvidence) -> Frame | None:
         return None
     asked = re.compile(rf"\b{found[1]}\b")
     return next((f for f in one.frames if is_ours(f.file) and asked.search(f.text)), None)
+
+
+def find_own_call(evidence: StopEvidence) -> Frame | None:
+    """Our own line whose call the vendor's package refused: the program did not call it."""
+    frames = evidence.chain[0].frames if evidence.chain else ()
+    below = [*takewhile(lambda one: package_of(one.file), reversed(frames))]
+    if all(package_of(one.file) != evidence.vendor.package for one in below):
+        return None
+    caller = frames[-len(below) - 1] if len(below) < len(frames) else None
+    if caller is None or caller.file == FOR_PROGRAM or not is_fault(caller.file, caller.text):
+        return None
+    return caller
 
 
 def original_stops(evidence: StopEvidence) -> Reason | None:

@@ -9,8 +9,9 @@ from pathlib import Path, PurePath
 
 HOUSE = str(Path(__file__).parents[1])
 FOR_TORCH = f"{HOUSE}/run/door/refusals.py"  # raises what torch would
+FOR_PROGRAM = f"{HOUSE}/device.py"  # calls what the rewritten program asks for
 INSTALLED = ("site-packages", "dist-packages")
-HANDED_ON = re.compile(r"\b(?:func|real|compute)\(\*args")  # a line of ours
+HANDED_ON = re.compile(r"\((?:\w+, )*\*args|\b(?:call_boxed|redispatch)\(")  # a line of ours
 STANDARD = tuple(
     {path for name in ("stdlib", "platstdlib") if (path := sysconfig.get_path(name)) is not None}
 )

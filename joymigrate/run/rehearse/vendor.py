@@ -283,12 +283,16 @@ def plain_value(value: Any) -> Any:
 
 
 def format_of(value: Tensor) -> str:
-    """The chip's own format of a tensor; ND of all whose memory is plain."""
+    """The chip's own format of a tensor; ND of all whose memory is plain, and of those that torch
+    makes around raw memory (to write a storage): the package tells no format of them."""
     if value.get_device() < 0 or value.layout is not torch.strided:
         return "ND"
     import torch_npu
 
-    found = torch_npu.get_npu_format(value)
+    try:
+        found = torch_npu.get_npu_format(value)
+    except RuntimeError:
+        return "ND"
     return "ND" if found in BASE_FORMATS else str(getattr(found, "name", found))
 
 

@@ -283,3 +283,20 @@ def test_what_stands_between_a_program_and_torch_is_no_place_of_the_program() ->
     ours = ("modes.py", "verify/draws.py", "profile/recorder/operators.py", "run/rehearse/traps.py")
     assert not any(is_users(str(house / name)) for name in ours)
     assert is_users(str(house / "run" / "train" / "worker.py"))
+
+
+@pytest.mark.compiler
+def test_a_tensor_is_written_by_its_storage(rehearse: Run, tmp_path: Path) -> None:
+    (tmp_path / "written.py").write_text(
+        "import copy, io, pickle\n"
+        "import torch, torch_npu\n\n"
+        "x = torch.arange(3.0).npu()\n"
+        "file = io.BytesIO()\n"
+        "torch.save({'x': x}, file, _use_new_zipfile_serialization=False)\n"
+        "file.seek(0)\n"
+        "made = pickle.loads(pickle.dumps(x)), torch.load(file)['x'], copy.deepcopy(x)\n"
+        "assert [one.tolist() for one in made] == [[0, 1, 2]] * 3\n"
+        "assert made[0].device == x.device\n"
+    )
+    done = rehearse("python", "written.py")
+    assert done.code == 0, done.err
