@@ -34,6 +34,8 @@ STEP = re.compile(
 )
 BAR = re.compile(r"(\d+)/\d+ \[\d*\d:\d\d<")  # of tqdm, which prints a step more than once
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+# `site-packages/torch/nn/modules/loss.py:48: UserWarning: …`, `File "loss.py", line 48`
+PLACED = re.compile(r"[\w./\\~-]*\.pyx?(?::\d+\b(?::\d+\b)?|\", line \d+)(?:: \w*Warning: .*)?")
 
 
 @dataclass(slots=True)
@@ -97,7 +99,7 @@ def read(lines: Iterable[str]) -> dict[str, PrintedSeries]:
     """Every loss that is printed, by name."""
     found: dict[str, PrintedSeries] = {}
     for line in lines:
-        line = COLOURS.sub("", line)
+        line = PLACED.sub("", COLOURS.sub("", line))
         if "loss" not in line.lower():
             continue
         bar, step = BAR.search(line), STEP.search(line)

@@ -51,6 +51,10 @@ def test_the_usual_forms(line: str, found: tuple[int, float]) -> None:
         "loss scale: 65536",
         "loss_weight=0.5",
         "the loss of 3 packets",
+        "/opt/lib/torch/nn/modules/loss.py:48: UserWarning: size_average is deprecated",
+        "loss.py:48: FutureWarning: loss=0.5 is the default",
+        "C:\\train\\loss.py:48:7: E1",
+        '  File "my_loss.py", line 48, in forward',
     ],
 )
 def test_lines_without_a_loss(line: str) -> None:
