@@ -183,7 +183,7 @@ def read_settings(name: str, folder: Path) -> dict[str, Any]:
             where=str(path), help="merge it into the model, and serve that",
         )  # fmt: skip
     patterns = settings.get("alpha_pattern") or {}
-    factors = list(patterns.values()) if isinstance(patterns, dict) else [patterns]
+    factors = list(patterns.values()) if isinstance(patterns, dict) else [None]
     for alpha in (settings.get("lora_alpha", 1), *factors):
         if type(alpha) not in (int, float):
             raise JoyError(

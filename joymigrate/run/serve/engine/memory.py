@@ -194,7 +194,7 @@ def size_of(config: Mapping[str, Any], names: Sequence[str]) -> int:
     its own; 0 without any."""
     text = config.get("text_config") or config
     found = next((text[name] for name in names if text.get(name)), 0)
-    return max(size or 0 for size in found) if isinstance(found, list) else int(found)
+    return int(max(size or 0 for size in found) if isinstance(found, list) else found)
 
 
 def card_bytes(wanted: StartRequest) -> int | None:

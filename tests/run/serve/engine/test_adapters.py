@@ -94,6 +94,7 @@ def test_an_unknown_adapter_is_refused(tmp_path: Path) -> None:
         ({"peft_type": "IA3"}, "no LoRA adapter"),
         ({"lora_alpha": "much"}, "an alpha of 'much'"),
         ({"alpha_pattern": ["q_proj"]}, "an object of numbers"),
+        ({"alpha_pattern": 3}, "an object of numbers"),
         ({"alpha_pattern": {"q_proj": None}}, "an alpha of 'None'"),
         ({"alpha_pattern": {"(": 1}}, "no pattern"),
     ],
