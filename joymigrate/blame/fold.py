@@ -28,7 +28,9 @@ def lines_of(frames: Sequence[Frame], program: Program) -> Iterator[str]:
     for ours, run in groupby(frames, key=lambda frame: program.holds(frame.file)):
         found = list(run)
         if not ours:
-            theirs = [one for one in found if not is_ours(one.file)] or found
+            theirs = [one for one in found if not is_ours(one.file)]
+            if not theirs:
+                continue
             names = dict.fromkeys(package_of(one.file) or "python" for one in theirs)
             last = theirs[-1]
             place = last.file.partition("-packages/")[2] or last.file

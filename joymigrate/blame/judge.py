@@ -165,6 +165,21 @@ def find_own_call(evidence: StopEvidence) -> Frame | None:
     return caller
 
 
+def missing_part(evidence: StopEvidence) -> Reason | None:
+    """An installed package lacks a name that the program imports from it."""
+    found = signs.MISSING_PART.search(evidence.chain[0].message) if evidence.chain else None
+    raised = innermost(evidence)
+    if found is None or raised is None or not evidence.program.holds(raised.file):
+        return None
+    package = found["module"].partition(".")[0]
+    version = evidence.versions.get(package)
+    if version is None or package in evidence.own or find_row(evidence) is not None:
+        return None
+    name = f"{found['module']}.{found['part']}"
+    how = Text(signs.PART_KNOWN, package=package, version=version, module=name)
+    return FrameOwner.ENVIRONMENT, how, Text(signs.PART_DO, package=package)
+
+
 def original_stops(evidence: StopEvidence) -> Reason | None:
     """The program as it was ends in the same way."""
     if not evidence.on_chip:
@@ -374,6 +389,7 @@ RULES: tuple[Rule, ...] = (
     no_gpu,
     chip,
     stand_in,
+    missing_part,
     original_stops,
     incompatible,
     vendor,

@@ -45,6 +45,9 @@ REFERENCE_REFUSES = re.compile(r"the chip refuses this call \(documented: ([^;)]
 MIXED = re.compile(r"Expected all tensors to be on the same device|two devices, ")
 NO_CUDA_LIBRARY = re.compile(r"lib(?:cud\w*|cublas\w*|nvrtc|nccl|nvinfer)\.so")
 MISSING_MODULE = re.compile(r"No module named '([^']+)'")
+MISSING_PART = re.compile(
+    r"cannot import name '(?P<part>\w+)' from '(?P<module>[\w.]+)' \(.*(?:site|dist)-packages"
+)
 MISSING_NAME = re.compile(r"name '([^']+)' is not defined")
 MISSING_ATTRIBUTE = re.compile(r"has no attribute '(\w+)'")
 WRONG_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
@@ -148,7 +151,7 @@ HOST_SAYS = "it has no kernel for this on a CPU, where a card may have one"
 RECORD_ON_GPU = "record it on a machine with a GPU, and give that with --baseline"
 NO_SIMULATION = "--mode dry goes on without numbers; leave the call out to see the rest"
 REPORT = "this is a fault of joymigrate: please report it with these lines"
-MEND_FIRST = "mend it first"
+MEND_FIRST = "mend this line in the program first, then start again"
 MEND_AS_SAID = "mend it first; the error goes on: {more}"
 OTHER_CALL = "give the call what the chip takes, or another call in its place"
 ASK_CODE = "joymigrate doctor names the code and what to do"

@@ -22,13 +22,16 @@ def test_frames_of_packages_are_counted_and_repeated_ones_folded(tmp_path: Path)
     )
 
 
-def test_frames_of_ours_are_not_shown_where_others_stand_beside_them(tmp_path: Path) -> None:
+def test_frames_of_ours_are_not_shown(tmp_path: Path) -> None:
     own = Frame(str(tmp_path / "train.py"), 3, "main", "model(x)")
     theirs = Frame("/v/site-packages/torch/nn/m.py", 1, "f", "g()")
     ours = Frame(f"{HOUSE}/run/door/mode.py", 9, "call", "return func(*args, **kwargs)")
     chain = (Raised("RuntimeError", "sizes differ", (own, theirs, ours)),)
     stop = judge(StopEvidence(Program(tmp_path), chain, on_chip=False))
     assert stop.frames == ("train.py:3 model(x)", "… 1 × torch; torch/nn/m.py:1 g()")
+    chain = (Raised("RuntimeError", "sizes differ", (own, ours, ours)),)
+    stop = judge(StopEvidence(Program(tmp_path), chain, on_chip=False))
+    assert stop.frames == ("train.py:3 model(x)",)
 
 
 def test_a_stop_prints_at_most_two_kilobytes(tmp_path: Path) -> None:
