@@ -25,8 +25,8 @@ PATIENCE_SECONDS = 180.0
 RUNNING = ("baseline", "rehearse", "coverage", "verify", "train")  # steps that run the program
 ENDLESS = (
     "'{step}' still runs after {minutes} min. A program that never ends has to be bounded, with "
-    "fewer steps in --entry; --train names a longer run for the losses. Ctrl-C ends it and keeps "
-    "the steps that are done."
+    "fewer steps in --entry; --train names a longer run for the losses; --once leaves out the "
+    "baseline's further runs. Ctrl-C ends it and keeps the steps that are done."
 )
 
 

@@ -181,6 +181,9 @@ def run_again(
         made = []
         until = repeat_runs.last_step(bundle, settings.last, seconds)
         for number in range(1, repeat_runs.RUNS + 1):
+            if not settings.quiet:
+                text = f"verify: further run {number} of {repeat_runs.RUNS}, to know how far "
+                print(text + "rounding moves the program (--once: none)", file=sys.stderr)
             folder = Path(room) / f"again-{number}.jmb"
             other = repeat_runs.settings_of(settings, folder, number, until)
             with (

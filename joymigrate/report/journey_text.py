@@ -116,7 +116,9 @@ def title(document: Mapping[str, Any]) -> str:
     rehearsed = "_rehearsed" if document["grade"] == "rehearsed" else ""
     early = any(s["name"] == "rewrite" and s["status"] == "pending" for s in document["journey"])
     lacks = "_lacking" if document.get("whose") == "environment" else ""
-    verdict = say(f"fail_early{lacks}" if early else f"{document['verdict']}{rehearsed}")
+    ended = any(step["status"] in ("failed", "stopped") for step in document["journey"])
+    said = f"fail_early{lacks}" if ended else "begun_early"
+    verdict = say(said if early else f"{document['verdict']}{rehearsed}")
     part = share(document)
     verdict = f"{verdict} ({part})" if part else verdict
     return say("title", project=name, chip=chip_title(document["chip"]), verdict=verdict)

@@ -66,6 +66,7 @@ def test_a_program_that_may_never_end_is_told_how_to_bound_it() -> None:
     first, second = begun(io.StringIO(), 2).splitlines()[:2]
     assert first.startswith("  …     'baseline' still runs after 0 min. A program that never ends")
     assert "--entry" in first
+    assert "--once leaves out the baseline's further runs" in first
     assert "Ctrl-C" in first
     assert second == first
 

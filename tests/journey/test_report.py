@@ -87,6 +87,15 @@ def test_what_this_machine_lacks_is_said_in_the_first_line(journey: Journey, who
     assert ("something is missing on this machine" in first) == (whose == "environment")
 
 
+def test_a_journey_that_was_to_end_early_did_not_stop(journey: Journey) -> None:
+    figures = {"of": "original", "stand_ins": True, "device": "CPU", "losses": 3}
+    done = StepOutcome("baseline", StepStatus.DONE, "", figures, verdict="pass")
+    pending = StepOutcome("rewrite", StepStatus.PENDING, "not reached")
+    said = journey_text.text(to_json(replace(journey, outcomes=(done, pending))))
+    assert said.splitlines()[0].endswith(": nothing was changed so far")
+    assert "the original runs here by stand-ins for its GPU" in said
+
+
 def test_junit_has_one_case_per_step(journey: Journey) -> None:
     suite = ET.fromstring(journey_text.junit(to_json(journey)))
     assert suite.attrib["tests"] == "4"

@@ -135,11 +135,11 @@ def run(at: StepContext, *, mends: bool = True) -> StepOutcome:
         "rehearse",
         StepStatus.DONE,
         Text(
-            "{ended} on a simulated {soc}; {fell} fell back to the CPU, peak {peak} MiB",
+            "{ended} on a simulated {soc}; {fell} fell back to the CPU, peak {peak}",
             ended=ended,
             soc=found["soc"],
             fell=fell,
-            peak=f"{peak / 2**20:.1f}",
+            peak=f"{peak / 2**20:.1f} MiB" if peak >= 2**20 else f"{peak / 2**10:.1f} KiB",
         ),
         figures,
         (*evidence, "rehearse/rehearse.json", MEMORY, LOG),

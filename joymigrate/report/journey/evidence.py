@@ -41,6 +41,7 @@ COUNT = FigureForm("{:,.0f}")
 PERCENT = FigureForm("{:.1f} %", 100)
 FINE_PERCENT = FigureForm("{:.3f} %", 100)
 POINTS = FigureForm("{:g} %")  # already in per cent
+KIB = FigureForm("{:,.1f} KiB", 2**-10)
 MIB = FigureForm("{:,.1f} MiB", 2**-20)
 GIB = FigureForm("{:,.1f} GiB", 2**-30)
 SECONDS = FigureForm("{:,.1f} s")

@@ -12,6 +12,7 @@ from joymigrate.report.journey.evidence import (
     FINE_PERCENT,
     FINE_SECONDS,
     GIB,
+    KIB,
     MIB,
     PERCENT,
     POINTS,
@@ -88,6 +89,8 @@ def short_baseline(step: JourneyStep) -> Phrase:
     figures = step.raw["figures"]
     if figures.get("failure") == NEEDS_GPU:
         return Phrase("short_needs_gpu")
+    if figures.get("stand_ins") and figures.get("recorded") is not False:
+        return Phrase("short_stand_ins")
     given = figures.get("of") == "given"
     device = {"device": step.figure(str, "device")}
     if figures.get("recorded") is False:
@@ -127,8 +130,9 @@ def peak(step: JourneyStep) -> Figure | None:
 
 
 def memory_form(step: JourneyStep) -> Callable[[object], str]:
-    """GiB for much memory, MiB for little."""
-    return GIB if (step.raw["figures"].get("peak_bytes") or 0) >= 2**30 else MIB
+    """GiB for much memory, MiB or KiB for little."""
+    peak_bytes = step.raw["figures"].get("peak_bytes") or 0
+    return GIB if peak_bytes >= 2**30 else MIB if peak_bytes >= 2**20 else KIB
 
 
 def short_coverage(step: JourneyStep) -> Phrase:
@@ -227,8 +231,10 @@ def describe_baseline(step: JourneyStep) -> list[Phrase]:
         return []
     if step.raw["figures"].get("recorded") is False:
         return [Phrase("found_empty", {"device": step.figure(str, "device")})]
-    figures = {"device": step.figure(str, "device"), "losses": step.figure(COUNT, "losses")}
-    return [Phrase("found_baseline", figures)]
+    losses = {"losses": step.figure(COUNT, "losses")}
+    if step.raw["figures"].get("stand_ins"):
+        return [Phrase("found_stand_ins", losses)]
+    return [Phrase("found_baseline", {"device": step.figure(str, "device"), **losses})]
 
 
 def describe_rewrite(step: JourneyStep) -> list[Phrase]:
