@@ -183,6 +183,7 @@ class FreeStep:
         goes either way, and shows in what is small in those runs by chance."""
         at = [row for row, kind in enumerate(self.found.table.kind) if kind == "param"]
         keys, sizes = [record_key(self.step, row) for row in at], measures(self.found.table)[at]
+        sizes = np.where(np.isfinite(sizes), sizes, 0.0)
         errors = [[n[k].points[0][1] if k in n else 0.0 for k in keys] for n in judge.nulls]
         apart = [np.linalg.norm(np.minimum(one, 1.0) * sizes) for one in errors]
         return float(max(apart, default=0.0) / (np.linalg.norm(sizes) or 1.0))

@@ -111,7 +111,7 @@ class Judge:
         if key[0] not in BY_STEP:
             return lambda at: least
         steps, usual = self.usual_errors(key[0])
-        return lambda at: max(least, usual[np.searchsorted(steps, at, "right") - 1])
+        return lambda at: max(least, float(usual[np.searchsorted(steps, at, "right") - 1]))
 
     def usual_errors(self, kind: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The median over the series of a kind of the most that each is off by till a step."""
@@ -124,11 +124,12 @@ class Judge:
             steps = np.unique([at for points in found.values() for at, _ in points] or [0])
             rows = np.full((max(len(found), 1), len(steps)), np.nan)
             for row, points in zip(rows, found.values(), strict=False):
-                for at, error in points:
-                    place = np.searchsorted(steps, at)
-                    row[place] = np.fmax(row[place], min(error, ALL_OF_IT))
+                if points:
+                    at, errors = np.array(points).T
+                    np.fmax.at(row, np.searchsorted(steps, at), np.minimum(errors, ALL_OF_IT))
                 np.fmax.accumulate(row, out=row)
-            usual = np.nan_to_num(np.nanmedian(rows, axis=0))
+            seen, usual = ~np.isnan(rows).all(axis=0), np.zeros(len(steps))
+            usual[seen] = np.nanmedian(rows[:, seen], axis=0)
             self.usual[kind] = steps, usual if len(found) >= FEWEST else np.zeros(len(steps))
         return self.usual[kind]
 

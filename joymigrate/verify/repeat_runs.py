@@ -71,15 +71,18 @@ def judge_of(
 
 
 def share_siblings(series: Mapping[Key, ErrorSeries]) -> dict[Key, ErrorSeries]:
-    """Every loss with the errors of all, and a weight's series with those of the same weight of
-    modules that are called alike but for numbers: where rounding flips a choice in a model, one run
-    shows it in this loss, layer or expert, and another in the next."""
-    points: dict[Key, list[tuple[int, float]]] = {}
-    for key, one in series.items():
-        if key[0] in SHARED:
-            points.setdefault((key[0], without_numbers(key[1])), []).extend(one.points)
+    """Every loss with the largest errors of all, and a weight's series with those of the same
+    weight of modules that are called alike but for numbers: where rounding flips a choice in a
+    model, one run shows it in this loss, layer or expert, and another in the next."""
+    most: dict[Key, dict[int, float]] = {}  # of all siblings, by step
+    for (kind, name), one in series.items():
+        if kind in SHARED:
+            shared = most.setdefault((kind, without_numbers(name)), {})
+            for at, error in one.points:
+                shared[at] = max(shared.get(at, 0.0), error)
+    points = {key: sorted(shared.items()) for key, shared in most.items()}
     return {
-        (kind, name): replace(one, points=sorted(points[kind, without_numbers(name)]))
+        (kind, name): replace(one, points=points[kind, without_numbers(name)])
         if kind in SHARED
         else one
         for (kind, name), one in series.items()

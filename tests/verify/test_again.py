@@ -27,6 +27,7 @@ from joymigrate.verify.repeat_runs import (
     last_step,
     open_run,
     own_arithmetic,
+    share_siblings,
 )
 from joymigrate.verify.scope import least_share
 from joymigrate.verify.settings import RecordingSettings
@@ -400,6 +401,18 @@ def test_weights_of_a_model_that_is_called_behind_the_end_of_the_other_runs_are_
     (other.folder / "program.json").write_text(json.dumps(program))
     assert find_unrepeated(ours, other, 3)["weights"] == ["w"]
     assert find_unrepeated(ours, other)["weights"] == []  # it never calls it
+
+
+def test_siblings_share_the_largest_error_of_each_step_once() -> None:
+    """A step of a model with hundreds of experts has one point in each of their series: all points
+    of all of them took minutes and gigabytes."""
+    series = {
+        ("update", f"net:experts.{n}.weight"): ErrorSeries([(0, n / 10), (1, 0.3 - n / 10)])
+        for n in range(3)
+    }
+    shared = share_siblings({**series, ("printed", "loss 1"): ErrorSeries([(0, 0.5)])})
+    assert all(tuple(shared[key].points) == ((0, 0.2), (1, 0.3)) for key in series)
+    assert shared["printed", "loss 1"].points == [(0, 0.5)]
 
 
 DATED = """
