@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from joymigrate.run.cluster import cards
-from joymigrate.run.cluster.entries import NEVER
+from joymigrate.run.cluster.entries import NEVER, RunningJob
 from joymigrate.run.cluster.events import Action, ClusterTick, Ended, Event, NodeBack, Start
 from joymigrate.run.cluster.place import NO_ROOM
 from joymigrate.run.cluster.scheduler import Scheduler
@@ -69,12 +69,11 @@ def look_ahead(scheduler: Scheduler, now: float) -> Outlook:
     twin = clone(scheduler)
     outlook = Outlook(now)
     running = scheduler.running.values()
-    outlook.unstated = tuple(run.entry.job.name for run in running if run.expected == NEVER)
-    outlook.overdue = tuple(run.entry.job.name for run in running if run.expected < now)
+    ends = {run.entry.job.name: end_of(run) for run in running}
+    outlook.unstated = tuple(name for name, end in ends.items() if end == NEVER)
+    outlook.overdue = tuple(name for name, end in ends.items() if end < now)
     outlook.predicted = sum(run.expected < run.ends for run in running)
-    due = [
-        (max(run.expected, now), name) for name, run in twin.running.items() if run.expected < NEVER
-    ]
+    due = [(max(end, now), name) for name, end in ends.items() if end < NEVER]
     heapq.heapify(due)
     note(outlook, twin.on(ClusterTick(now)), twin, due, now)
     while due and (twin.waiting or twin.gate.entries or not outlook.moments):
@@ -86,7 +85,7 @@ def look_ahead(scheduler: Scheduler, now: float) -> Outlook:
         while due and due[0][0] == at:
             _, name = heapq.heappop(due)
             run = twin.running.get(name)
-            if run is not None and max(run.expected, now) == at and name not in names:
+            if run is not None and max(end_of(run), now) == at and name not in names:
                 names.append(name)
         if names:
             outlook.moments.append((at, tuple(names)))
@@ -115,6 +114,11 @@ def note(
             outlook.placed[name] = action.placement
         if run.expected < NEVER:
             heapq.heappush(due, (run.expected, name))
+
+
+def end_of(run: RunningJob) -> float:
+    """When a job ends, as a look ahead takes it; one that says when and runs on is late."""
+    return min(run.ends, run.expected)
 
 
 def foresee(

@@ -90,6 +90,10 @@ class WaitingLine:
         meets = now + 0.999 * behind / (rate[faster] - rate[at])
         return min(until, float(meets.min(initial=NEVER)))
 
+    def shortest(self) -> WaitingJob:
+        """The one that is known to end first."""
+        return self.entries[int(self._known()[BOUND].argmin())]
+
     def others(
         self, first: WaitingJob, now: float, needed: Sequence[float], cards_there: bool
     ) -> Iterator[WaitingJob]:

@@ -227,7 +227,8 @@ class Scheduler(Resizing):
         if not holds:
             return
         lost = {hold.entry.group for hold in holds} & self._failed & self._groups.keys()
-        offered = np.bitwise_or.reduce([hold.mask for hold in holds]) & self.state.free
+        # Those in use as well: jobs that may be stopped, or shrunk, may hold them.
+        offered = np.bitwise_or.reduce([hold.mask for hold in holds])
         self._wake({int(node) for node in offered.nonzero()[0]}, set())
         for number in self._failed & self._groups.keys():
             self._let_hold(number, self._first(self._groups[number]))
@@ -294,7 +295,10 @@ class Scheduler(Resizing):
         self, group: WaitingLine, nodes: set[int], chain: set[str], hopeless: dict[int, bool]
     ) -> bool:
         entry = self._first(group)
-        job, code = entry.job, self._why[entry.group].code
+        code = self._why[entry.group].code
+        if entry.job.elastic:
+            entry = self._sized(entry, entry.job.min_pods)
+        job = entry.job
         if code not in ("none", "held") or len(job.tasks) > 1 or not job.tasks[0].cards:
             return True
         if job.queue in chain and self.quotas.account(job.queue).declared:
@@ -309,15 +313,23 @@ class Scheduler(Resizing):
             hopeless[id(shapes)] = not self._fits_on(shapes, nodes, None)
         if hopeless[id(shapes)]:
             return False
-        return self._fits_on(shapes, nodes, self.admission.hold_for(entry, self._now))
+        # The one that ends first of the group may pass held cards that its first one must respect.
+        return any(
+            self._fits_on(shapes, nodes, self.admission.hold_for(one, self._now))
+            for one in (entry, group.shortest())
+        )
 
     def _cards_of_others(self, entry: WaitingJob, nodes: set[int]) -> dict[int, int]:
         """The cards on these nodes that running jobs would have to give to this one: masks."""
-        use = self.admission.expected_use(entry)
-        queues = {} if use is None else self.claims.stoppable(entry.job, use)
+        queues = self._stoppable(entry)
         if not (queues or self.elastic):
             return {}
         return {node: self.claims.cards_on(node, entry.job, queues, self._now) for node in nodes}
+
+    def _stoppable(self, entry: WaitingJob) -> dict[str, bool]:
+        """The queues of which a job may stop others, see `Preemption.stoppable`."""
+        use = self.admission.expected_use(entry)
+        return {} if use is None else self.claims.stoppable(entry.job, use)
 
     def _fits_on(
         self, shapes: Sequence[TaskShape], nodes: set[int], hold: Ints | None,
@@ -454,19 +466,34 @@ class Scheduler(Resizing):
             self.elastic[job.name] = run
         self.by_queue.setdefault(job.queue, {})[job.name] = run
         self.claims.count(job, 1)
-        self._note_use(job.queue)
+        self._note_use(job)
         self.allocations.add(job.name, placement, ends, expected)
         self._note_ends(placement)
         self.gate.changed = True  # `after` asks for starts
         self._release(self.admission.broken(entry, placement, self._now))
         return Start(job, placement, self._now - entry.since)
 
-    def _note_use(self, queue: str) -> None:
-        """A queue uses more: then less of its MIN is kept from others."""
-        if any(self.quotas.account(name).min for name in self.quotas.chain(queue)):
-            kept = {n for n in self._failed & self._groups.keys() if self._why[n].code == "min"}
-            self._failed -= kept
-            self._eased |= bool(kept)
+    def _note_use(self, job: GangJob) -> None:
+        """A queue uses more: less of its MIN is kept from others, and its lesser jobs may lie
+        outside of it now."""
+        accounts = [self.quotas.account(name) for name in self.quotas.chain(job.queue)]
+        limited = {one.queue.name for one in accounts if one.min or one.deserved}
+        if not limited:
+            return
+        lesser = {
+            queue
+            for queue, ranks in self.claims.ranks.items()
+            if min(ranks, default=job.priority) < job.priority
+            and limited & {*self.quotas.chain(queue)}
+        }
+        eased = {
+            number
+            for number in self._failed & self._groups.keys()
+            if self._why[number].code == "min"
+            or (lesser and lesser & self._stoppable(self._first(self._groups[number])).keys())
+        }
+        self._failed -= eased
+        self._eased |= bool(eased)
 
     # -- eviction ---------------------------------------------------------------------------------
 
