@@ -6,9 +6,11 @@ go on with another number of pods: its attempt ends, and one of the other size b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import TypeVar
 
+from joymigrate.run.cluster import eviction
 from joymigrate.run.cluster.entries import NEVER, RunningJob, WaitingJob, spare_pods
 from joymigrate.run.cluster.events import Action, Evict, Start
 from joymigrate.run.cluster.jobs import GangJob
@@ -17,10 +19,25 @@ from joymigrate.run.cluster.reasons import PlacementRefusal
 from joymigrate.run.cluster.state import ClusterState, Grant, Placement
 from joymigrate.run.cluster.waiting_jobs import WaitingJobs
 
+Found = TypeVar("Found")
+
 
 def of_size(whole: GangJob, pods: int, minutes: float | None) -> GangJob:
     """A job on so many of its pods, which then takes so long."""
     return replace(whole, tasks=(replace(whole.tasks[0], pods=pods),), minutes=minutes)
+
+
+def find_most(low: int, high: int, attempt: Callable[[int], Found | None]) -> Found | None:
+    """What was found for the most pods; None: not even for the fewest, which is mostly so."""
+    best = attempt(low) if low <= high else None
+    while best is not None and low < high:
+        pods = (low + high + 1) // 2
+        found = attempt(pods)
+        if found is None:
+            high = pods - 1
+        else:
+            best, low = found, pods
+    return best
 
 
 class Resizing(WaitingJobs):
@@ -51,18 +68,13 @@ class Resizing(WaitingJobs):
         """Start an elastic job on as many pods as fit now; whether it did."""
         if not (self.settings.elastic and entry.job.elastic):
             return False
-        low, high = entry.job.min_pods, entry.job.pods - 1
-        best: tuple[WaitingJob, Placement] | None = None
-        while low <= high:  # the smallest first: mostly not even that fits
-            pods = low if best is None else (low + high + 1) // 2
+
+        def attempt(pods: int) -> tuple[WaitingJob, Placement] | None:
             sized = self._sized(entry, pods)
             outcome = self.admission.admit(sized, self._now)
-            if isinstance(outcome, PlacementRefusal):
-                if best is None:
-                    return False
-                high = pods - 1
-            else:
-                best, low = (sized, outcome), pods + 1
+            return None if isinstance(outcome, PlacementRefusal) else (sized, outcome)
+
+        best = find_most(entry.job.min_pods, entry.job.pods - 1, attempt)
         if best is None:
             return False
         self._begin(entry, *best, actions)
@@ -89,47 +101,25 @@ class Resizing(WaitingJobs):
             and run.entry.job.priority <= job.priority
             and spare_pods(run)
         ]
-        if not shrinkable:
-            return False
-        sized = self._sized(entry, job.min_pods) if job.elastic else entry
         shrinkable.sort(key=lambda run: (run.entry.job.priority, -spare_pods(run), run.started))
-        units = [
-            (run.entry.job.name, grant)
+        pods = [
+            eviction.Victim(run.entry.job, (grant,), run.started, grant.mask.bit_count())
             for run in shrinkable
             for grant in reversed(run.placement[len(run.placement) - spare_pods(run) :])
         ]
-        enough = self._fewest(sized, [grant for _, grant in units])
-        if not enough:
+        sized = self._sized(entry, job.min_pods) if job.elastic else entry
+        deal = eviction.shorten(
+            pods, lambda gone: self._placed(sized, [one.placement[0] for one in gone])
+        )
+        if deal is None:
             return False
-        taken: dict[str, int] = {}
-        for name, _ in units[:enough]:
-            taken[name] = taken.get(name, 0) + 1
-        for name in list(taken):  # one that a later one made needless keeps its pods
-            others = [grant for one, grant in units[:enough] if one != name and one in taken]
-            if len(taken) > 1 and self._placed(sized, others) is not None:
-                del taken[name]
-        gone = [grant for name, grant in units[:enough] if name in taken]
-        placement = self._placed(sized, gone)
-        if placement is None:
-            return False
-        for name, count in taken.items():
-            run = self.running[name]
-            self._resize(run, run.placement[: len(run.placement) - count], job.name, actions)
-        self._begin(entry, sized, placement, actions)
+        left = {one.job.name: list(self.running[one.job.name].placement) for one in deal.victims}
+        for one in deal.victims:
+            left[one.job.name].remove(one.placement[0])
+        for name, grants in left.items():
+            self._resize(self.running[name], tuple(grants), job.name, actions)
+        self._begin(entry, sized, deal.placement, actions)
         return True
-
-    def _fewest(self, entry: WaitingJob, grants: Sequence[Grant]) -> int:
-        """How many of these grants, from the first on, must be given back; 0: all do not help."""
-        if self._placed(entry, grants) is None:
-            return 0
-        low, high = 0, len(grants)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._placed(entry, grants[:middle]) is None:
-                low = middle
-            else:
-                high = middle
-        return high
 
     def _placed(self, entry: WaitingJob, gone: Iterable[Grant]) -> Placement | None:
         """Where a job would go if these grants were given back; the state stays as it is."""
@@ -168,16 +158,13 @@ class Resizing(WaitingJobs):
 
     def _larger(self, run: RunningJob, whole: GangJob) -> Placement | None:
         """A placement of more pods for a running job, on its own cards and free ones."""
-        queue, best = run.entry.job.queue, None
+        queue, more = run.entry.job.queue, len(run.placement) + 1
+
+        def attempt(pods: int) -> Placement | None:
+            return self._placed(self._sized(run.entry, pods), run.placement)
+
         self.quotas.add(queue, run.use, -1)
-        low, high = len(run.placement) + 1, whole.pods
-        while low <= high:
-            pods = high if best is None and high == whole.pods else (low + high) // 2
-            placed = self._placed(self._sized(run.entry, pods), run.placement)
-            if placed is None:
-                high = pods - 1
-            else:
-                best, low = placed, pods + 1
+        best = attempt(whole.pods) or find_most(more, whole.pods - 1, attempt)
         self.quotas.add(queue, run.use, 1)
         return best
 

@@ -18,7 +18,7 @@ NODES_TRIED = 16  # cheapest nodes that are looked at for a one-node claim
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Victim:
-    """A running job that may be stopped: what it holds, and what stopping it costs."""
+    """A running job that may be stopped, or one pod that it may lose: what it holds and costs."""
 
     job: GangJob
     placement: Placement
@@ -93,7 +93,7 @@ def by_node(candidates: Sequence[Victim], attempt: Try) -> list[list[Victim]]:
 def shorten(order: Sequence[Victim], attempt: Try) -> EvictionPlan | None:
     """The shortest prefix that works, reduced to the victims that are really in the way."""
     low, high = 1, len(order)
-    if attempt(order) is None:
+    if not order or attempt(order) is None:
         return None
     while low < high:
         middle = (low + high) // 2

@@ -281,9 +281,10 @@ class Scheduler(Resizing):
         least one of its pods fits there. Looking at a handful of nodes spares looking at all.
         """
         hopeless: dict[int, bool] = {}
+        free = {node for node in nodes if self.state.free[node]}
         for number in self._failed | self._unheld:
             group = self._groups.get(number)
-            if group is None or self._may_start_now(group, nodes, chain, hopeless):
+            if group is None or self._may_start_now(group, nodes, free, chain, hopeless):
                 self._failed.discard(number)
                 self._unheld.discard(number)
                 continue
@@ -292,17 +293,18 @@ class Scheduler(Resizing):
                 self._let_hold(number, entry)
 
     def _may_start_now(
-        self, group: WaitingLine, nodes: set[int], chain: set[str], hopeless: dict[int, bool]
-    ) -> bool:
+        self, group: WaitingLine, nodes: set[int], free: set[int], chain: set[str],
+        hopeless: dict[int, bool],
+    ) -> bool:  # fmt: skip
         entry = self._first(group)
-        code = self._why[entry.group].code
-        if entry.job.elastic:
-            entry = self._sized(entry, entry.job.min_pods)
-        job = entry.job
+        job, code = entry.job, self._why[entry.group].code
         if code not in ("none", "held") or len(job.tasks) > 1 or not job.tasks[0].cards:
             return True
         if job.queue in chain and self.quotas.account(job.queue).declared:
             return True
+        if job.elastic:
+            entry = self._sized(entry, job.min_pods)
+            job = entry.job
         shapes = self.placer.shapes(job, job.tasks[0])
         if isinstance(shapes, PlacementRefusal):
             return True
@@ -310,13 +312,15 @@ class Scheduler(Resizing):
         if others:
             return self._fits_on(shapes, nodes, None, others)
         if id(shapes) not in hopeless:  # the same for all that ask for such pods
-            hopeless[id(shapes)] = not self._fits_on(shapes, nodes, None)
+            hopeless[id(shapes)] = not self._fits_on(shapes, free, None)
         if hopeless[id(shapes)]:
             return False
+        if self._fits_on(shapes, free, self.admission.hold_for(entry, self._now)):
+            return True
         # The one that ends first of the group may pass held cards that its first one must respect.
-        return any(
-            self._fits_on(shapes, nodes, self.admission.hold_for(one, self._now))
-            for one in (entry, group.shortest())
+        least = group.shortest()
+        return self.admission.fills_a_gap(least, self._now) and self._fits_on(
+            shapes, free, self.admission.hold_for(least, self._now)
         )
 
     def _cards_of_others(self, entry: WaitingJob, nodes: set[int]) -> dict[int, int]:
