@@ -28,7 +28,7 @@ class Allocations:
         self.rows: Ints = np.full((FIELDS, 1024), -1, dtype=np.int64)
         self.used = 0
         self.dead = 0
-        self.ends: NDArray[np.float64] = np.full(256, np.inf)  # as jobs state them, until they pass
+        self.ends: NDArray[np.float64] = np.full(256, np.inf)  # as jobs state them
         self.expected: NDArray[np.float64] = np.full(256, np.inf)  # or as their like has run
         self.live: Flags = np.zeros(256, dtype=bool)
         self.sizes: Ints = np.zeros(256, dtype=np.int64)  # whole cards per slot
@@ -119,9 +119,8 @@ class Allocations:
         return [self.names[slot] for slot in np.nonzero(late)[0]]
 
     def expect(self, name: str, ends: float) -> None:
-        """Expect another end of a job: the one that it has stated has passed."""
-        slot = self._slot[name]
-        self.ends[slot], self.expected[slot] = np.inf, ends
+        """Expect another end of a job."""
+        self.expected[self._slot[name]] = ends
 
     def flags(self, names: list[str]) -> Flags:
         """These jobs, as flags per slot."""
