@@ -48,7 +48,8 @@ def count_covered(
     found: Findings,
 ) -> RecordCoverage:
     """Modules with parameters that the baseline called, and those that were compared; and how many
-    tensors of the recorded steps were held against each other."""
+    tensors of the recorded steps were held against each other. A program without modules may have
+    none of these: its results count."""
     ours, theirs = baseline.ranks[0], target.ranks[0]
     view = Display(ours.program)
     called: dict[str, bool] = {}
@@ -71,9 +72,13 @@ def count_covered(
     }
     wanted = [p for p in called if p in owners and not matches(view(p), pairing.ignored)]
     missing = [p for p in wanted if not (called[p] or p in replayed.covered)]
-    alone = not called and any(
-        found.compared[kind] for kind in KINDS.values()
-    )  # a program without modules
+    held, results = (
+        sum(counted[kind] for kind in KINDS.values())
+        for counted in (found.compared, found.recorded)
+    )
+    alone = not called and held > 0  # a program without modules
+    if not called and not records:
+        compared, records = held, results
     share = 1.0 - len(missing) / len(wanted) if wanted else 1.0 if called or alone else 0.0
     names = tuple(view(place) for place in missing)
     return RecordCoverage(share, compared, records, tolerance.module_coverage, names)

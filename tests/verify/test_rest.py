@@ -223,7 +223,9 @@ def test_what_is_saved_to_a_file_is_a_result_though_what_is_printed_is_right(
     source = SAVES.replace("FILE", repr(str(tmp_path / "out.pt")))
     program.write_text(source)
     record(program, bundle, runs=1)
-    assert replay(bundle, program, tmp_path / "same.jmb").verdict is Outcome.PASS
+    same = replay(bundle, program, tmp_path / "same.jmb")
+    assert same.verdict is Outcome.PASS
+    assert same.coverage.recorded == same.coverage.compared > 0  # it calls no modules
     program.write_text(source.replace("start * 3", "start * 4"))
     found = replay(bundle, program, tmp_path / "wrong.jmb")
     assert found.verdict is Outcome.FAIL
