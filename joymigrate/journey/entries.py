@@ -193,8 +193,8 @@ def read_declared(project: Path) -> Iterator[tuple[str, str]]:
 def declared_programs(project: Path) -> Iterator[tuple[str, str, str]]:
     """(file, name, `module:function`) of the commands that installing the project makes."""
     found = read_pyproject(project)
-    for table in (found.get("project"), found.get("tool", {}).get("poetry")):
-        for name, target in ((table or {}).get("scripts") or {}).items():
+    for place in (("project",), ("tool", "poetry")):
+        for name, target in table_of(found, *place, "scripts").items():
             yield "pyproject.toml", name, str(target)
     rows = read_setup(project).get("options.entry_points", "console_scripts", fallback="")
     for row in rows.splitlines():
@@ -205,8 +205,7 @@ def declared_programs(project: Path) -> Iterator[tuple[str, str, str]]:
 
 def find_roots(project: Path) -> list[str]:
     """The folders of a project that its modules are imported from, those that it names first."""
-    told = read_pyproject(project).get("tool", {}).get("setuptools", {}).get("package-dir")
-    named = dict(told) if isinstance(told, dict) else {}
+    named = dict(table_of(read_pyproject(project), "tool", "setuptools", "package-dir"))
     rows = read_setup(project).get("options", "package_dir", fallback="").splitlines()
     named |= {
         key.strip(): to.strip() for key, equals, to in (r.partition("=") for r in rows) if equals
@@ -226,6 +225,13 @@ def read_pyproject(project: Path) -> dict[str, Any]:
         return tomllib.loads(read(project / "pyproject.toml"))
     except (OSError, tomllib.TOMLDecodeError):
         return {}
+
+
+def table_of(found: Any, *names: str) -> dict[str, Any]:
+    """A table of a file by the names that lead to it; empty where something else stands there."""
+    for name in names:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def read_setup(project: Path) -> configparser.ConfigParser:

@@ -197,6 +197,13 @@ def test_a_setup_that_cannot_be_read_declares_nothing(tmp_path: Path) -> None:
     assert commands(project(tmp_path, **broken)) == []
 
 
+@pytest.mark.parametrize(
+    "text", ["tool = 'x'", "tool.setuptools = 'x'", "[[project]]", "project.scripts = ['x']"]
+)
+def test_a_declaration_of_another_form_declares_nothing(tmp_path: Path, text: str) -> None:
+    assert commands(project(tmp_path, pyproject_toml=text, train_py=TRAIN)) != []
+
+
 def test_a_line_of_python_in_a_readme_is_no_program(tmp_path: Path) -> None:
     readme = "```\npython -c 'import torch; print(torch.cuda.is_available())'\n```\n"
     assert commands(project(tmp_path, README_md=readme)) == []
