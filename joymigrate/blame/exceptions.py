@@ -29,7 +29,7 @@ FAILED_CHILD = re.compile(
     r"(?:^|\.)(?:ChildFailedError|ProcessRaisedException|ProcessExitedException)$"
 )
 # They raise CalledProcessError, or end with the code of what they started.
-LAUNCHER_FILES = ("commands/launch.py", "deepspeed/launcher/")
+LAUNCHER_FILES = ("accelerate/commands/launch.py", "deepspeed/launcher/")
 EXITS = ("__exit__", "__aexit__")
 FATAL_ERROR = "Fatal Python error"  # a `kind` of ours: a process that died in native code
 MOST_SAID = 2000  # characters of a message

@@ -81,8 +81,8 @@ LACKING = (  # (`Type: message`, how it is known, what to do)
     ),
     (
         re.compile(
-            r"[Dd]ataset not found|not found or corrupted|DatasetNotFoundError"
-            r"|DataFilesNotFoundError|Resource \S+ not found"
+            r"[Dd]ataset not found|DatasetNotFoundError|DataFilesNotFoundError"
+            r"|^LookupError\b(?s:.{,200})Resource \S+ not found"
         ),
         "its data set is not on this machine",
         "put it where the program looks, or a small part in the same form; none is made up here: a "
