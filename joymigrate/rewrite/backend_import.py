@@ -180,9 +180,16 @@ def slot(module: Module, findings: list[Finding]) -> tuple[ast.stmt, bool] | Non
         plain = [n for n in torch if n in top] or [n for n in top if not future(n)]
         return (plain[0], shares_line(module, plain[0])) if plain else first_statement(module)
     torch = [node for node in torch if not is_for_checkers(node)] or torch
-    if not torch:
-        return None
+    if not torch:  # `from helper import *` may have brought it
+        return next(((n, shares_line(module, n)) for n in early if brings_torch(module, n)), None)
     return torch[0], is_edited(module, torch[0], findings) or shares_line(module, torch[0])
+
+
+def brings_torch(module: Module, node: ast.Import | ast.ImportFrom) -> bool:
+    """Whether a file that names torch and imports it nowhere has it by `from … import *`."""
+    named = any(each.id == "torch" for each in module.names.nodes[ast.Name])
+    starred = isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
+    return named and starred and getattr(node, "parent", None) is module.tree
 
 
 def find_first_needing(module: Module, findings: list[Finding]) -> int:

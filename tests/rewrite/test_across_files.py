@@ -226,3 +226,25 @@ def test_the_projects_folder_can_be_the_package_that_its_programs_import(
     files |= {"models/__init__.py": "", "models/net.py": net, "examples/run.py": ASKS}
     move(write(tmp_path, files))
     assert ("torch.npu.is_available()" in (tmp_path / "examples/run.py").read_text()) == own
+
+
+@pytest.mark.parametrize(
+    ("above", "line", "imported"),
+    [
+        ("from helper import *\n", "print(torch.cuda.is_available())\n", True),
+        ("from helper import *\n", "def go(x):\n    return x.cuda()\n", False),
+        ("import torch\n", "def go(x, device):\n    return x.cuda(device)\n", False),
+        ("import torch\n", "def go(x):\n    return x.cuda(torch.device('cuda'))\n", True),
+        ("import torch\n", "def go(x, card):\n    return x.cuda(card)\n", True),
+    ],
+)
+def test_the_package_is_imported_where_the_file_itself_needs_it(
+    tmp_path: Path, above: str, line: str, imported: bool
+) -> None:
+    """A name `torch` may come by `*`; a device that is given was made where the package is."""
+    write(tmp_path, {"helper.py": "import torch\n", "a.py": above + line})
+    move(tmp_path)
+    after = (tmp_path / "a.py").read_text()
+    assert "cuda" not in after
+    assert after.startswith(f"{above}import torch_npu\n") is imported
+    assert ("torch_npu" in after) is imported

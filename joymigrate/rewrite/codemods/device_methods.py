@@ -91,7 +91,7 @@ def device_method(module: Module, node: ast.Attribute, to: str) -> Iterator[Find
     if reason is not None:
         yield module.find("JM110", span, tier=Tier.REPORT, reason=reason)
         return
-    tier = Tier.SAFE
+    tier, needs = Tier.SAFE, need(module, node)
     edits = [(*token, to)]
     if module.context.style is Style.SHIM:
         if not under_shim.takes_device(module, call):
@@ -103,7 +103,7 @@ def device_method(module: Module, node: ast.Attribute, to: str) -> Iterator[Find
             yield module.find("JM110", span, tier=Tier.REPORT, reason=reason)
             return
     elif module.context.style is Style.DIRECT and is_given_device(module, call):
-        edits = [(*token, "to")]
+        edits, needs = [(*token, "to")], None  # who made the device has the package
     if doubtful(module, node) and module.context.style is not Style.ACCELERATOR:
         if not call.args and not call.keywords and placed_by_to(module, node.attr):
             edits = [(token[0], whole[1], f'to("{module.vocabulary.to_device}")')]
@@ -117,9 +117,7 @@ def device_method(module: Module, node: ast.Attribute, to: str) -> Iterator[Find
         if doubtful(module, node):
             look = Text(OWN, method=node.attr)
         tier = Tier.UNSAFE if look else Tier.SAFE
-        yield module.find(
-            "JM110", span, edits=given, tier=tier, reason=look, needs=need(module, node)
-        )
+        yield module.find("JM110", span, edits=given, tier=tier, reason=look, needs=needs)
         return
     if module.context.style is Style.AGNOSTIC:
         placed = placement(module, call, token)
@@ -127,9 +125,7 @@ def device_method(module: Module, node: ast.Attribute, to: str) -> Iterator[Find
             yield module.find("JM110", span, tier=Tier.REPORT, reason="arguments are unpacked")
             return
         edits = placed
-    yield module.find(
-        "JM110", span, edits=edits, tier=tier, reason=reason, needs=need(module, node)
-    )
+    yield module.find("JM110", span, edits=edits, tier=tier, reason=reason, needs=needs)
 
 
 def is_given_device(module: Module, call: ast.Call) -> bool:
