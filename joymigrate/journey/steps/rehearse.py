@@ -139,7 +139,7 @@ def run(at: StepContext, *, mends: bool = True) -> StepOutcome:
             ended=ended,
             soc=found["soc"],
             fell=fell,
-            peak=f"{peak / 2**20:.1f} MiB" if peak >= 2**20 else f"{peak / 2**10:.1f} KiB",
+            peak=f"{peak / 2**20:.1f} MiB" if 10 * peak >= 2**20 else f"{peak / 2**10:.1f} KiB",
         ),
         figures,
         (*evidence, "rehearse/rehearse.json", MEMORY, LOG),

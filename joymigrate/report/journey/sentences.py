@@ -132,7 +132,7 @@ def peak(step: JourneyStep) -> Figure | None:
 def memory_form(step: JourneyStep) -> Callable[[object], str]:
     """GiB for much memory, MiB or KiB for little."""
     peak_bytes = step.raw["figures"].get("peak_bytes") or 0
-    return GIB if peak_bytes >= 2**30 else MIB if peak_bytes >= 2**20 else KIB
+    return GIB if peak_bytes >= 2**30 else MIB if 10 * peak_bytes >= 2**20 else KIB
 
 
 def short_coverage(step: JourneyStep) -> Phrase:

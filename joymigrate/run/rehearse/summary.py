@@ -272,7 +272,7 @@ def gib(bytes_: int) -> str:
     """Bytes for people."""
     if bytes_ >= 1 << 30:
         return f"{bytes_ / (1 << 30):.2f} GiB"
-    if bytes_ >= 1 << 20:
+    if 10 * bytes_ >= 1 << 20:
         return f"{bytes_ / (1 << 20):.1f} MiB"
     return f"{bytes_ / (1 << 10):.1f} KiB"
 
