@@ -530,8 +530,8 @@ class Recorder:
         """Write a recorded step as it ends; whether there was one. Raises OSError."""
         if not (self.recording and self.worth_writing()):
             return False
-        if not self.log_of_program.updates:
-            self.values.own_update()
+        if not self.log_of_program.updates and crash.uncaught() is None:
+            self.values.own_update()  # else the step broke off before its update
         self.values.buffers()
         self.files.flush()
         return True
