@@ -146,7 +146,7 @@ def by_name(named: Any, where: str) -> dict[str, str]:
             f"chat_template is {named!r:.60}, but must be a text, or a list of objects with a name "
             "and a template", where=where, help="give another one with --chat-template FILE",
         )  # fmt: skip
-    return {name: text for name, text in pairs if text}
+    return {str(name): str(text) for name, text in pairs if text}
 
 
 def special_tokens(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
