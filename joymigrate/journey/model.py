@@ -119,6 +119,7 @@ class Journey:
     files: Mapping[str, str] = field(default_factory=dict)
     outputs: frozenset[str] = frozenset()
     rewrite_step: str | None = None  # the ledger's id of the rewrite, for the way back
+    left: tuple[str, ...] = ()  # what the program's last run left in the project
 
     @property
     def tree(self) -> str:
@@ -199,6 +200,7 @@ def to_json(journey: Journey) -> dict[str, Any]:
         "unsafe": request.unsafe,
         "tree": journey.tree,
         "rewrite_step": journey.rewrite_step,
+        "left": list(journey.left),
         "journey": [
             {
                 "name": one.name,

@@ -50,7 +50,10 @@ def reusable_outcomes(
     elif theirs:
         changed = find_original_changes(journey.request, journey.folder, outputs)
         kept = [one for one in kept if one.name == "baseline" and changed == []]
-    return replace(journey, outcomes=tuple(kept), files=now, outputs=outputs, rewrite_step=step)
+    left = tuple(raw.get("left", ()))
+    return replace(
+        journey, outcomes=tuple(kept), files=now, outputs=outputs, rewrite_step=step, left=left
+    )
 
 
 def load(journey: Journey) -> Mapping[str, Any] | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.files import replace_file
 from joymigrate.journey import original
-from joymigrate.journey.context import StepContext, StepFailed
+from joymigrate.journey.context import MADE, StepContext, StepFailed
 from joymigrate.journey.gates import Gates, find_violation
 from joymigrate.journey.lock import hold_journey
 from joymigrate.journey.model import Journey, JourneyRequest, StepOutcome, StepStatus
@@ -22,6 +22,7 @@ from joymigrate.journey.tree import find_written, snapshot
 from joymigrate.ledger import FileHash, Ledger, Step, Subject, sha256
 from joymigrate.ledger.place import make_home, unwritable
 from joymigrate.ledger.stash import restore_stashed
+from joymigrate.verify import made_files
 
 HOME, PAIR = "journey", "pair"  # folders of journeys, and of ports that are compared
 Tell = Callable[[str, PlannedStep, StepOutcome | None], None]
@@ -151,7 +152,9 @@ def run_step(
         wrote = find_written(before, after)
         files = {path: sum_ for path, sum_ in after.items() if path in wrote}
         journey = replace(journey, files={**before, **files}, outputs=journey.outputs | wrote)
-    return replace(with_outcome(journey, outcome), rewrite_step=at.rewrite_step), outcome
+    left = made_files.list_left(at.path(MADE), project)
+    journey = with_outcome(journey, outcome)
+    return replace(journey, rewrite_step=at.rewrite_step, left=left), outcome
 
 
 def apply_gates(outcome: StepOutcome, gates: Gates) -> StepOutcome:

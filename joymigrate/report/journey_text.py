@@ -27,6 +27,7 @@ MARKS = {"done": "ok  ", "failed": "FAIL", "stopped": "STOP", "skipped": "-   ",
 STYLES = {"done": "green", "failed": "red", "stopped": "red", "skipped": "dim", "pending": "dim"}
 WIDTH = 88  # columns that the summary keeps to
 MOST_PLACES = 5  # statements that did not run
+MOST_LEFT = 4  # files and folders that a run left
 
 
 def text(document: Mapping[str, Any], *, color: bool = False) -> str:
@@ -68,6 +69,10 @@ def ways_on(document: Mapping[str, Any]) -> list[str]:
     """The way back, and the command that goes on."""
     step, command = document.get("rewrite_step"), document.get("command")
     lines = [say("back", step=step)] if step else []
+    left = document.get("left", [])
+    if left:
+        names = ", ".join((*left[:MOST_LEFT], *("…" for _ in left[MOST_LEFT : MOST_LEFT + 1])))
+        lines += fold(say("left_by_run", names=names), WIDTH)
     rehearsed = "_rehearsed" if document["grade"] == "rehearsed" else ""
     kind = f"then_{document['verdict']}{rehearsed}"
     if command and kind in ("then_fail", "then_fail_rehearsed", "then_pass_rehearsed"):

@@ -151,6 +151,13 @@ def begin_as_first(folder: Path, note: Path) -> Iterator[None]:
     write_note(note, {"made": {p: sign_of(p) if p in new | sure else None for p in sorted(left)}})
 
 
+def list_left(note: Path, folder: Path) -> tuple[str, ...]:
+    """What runs made and left below a folder, by path from there; of a made folder itself alone."""
+    paths = read_note(note).get("made", {}).keys()
+    tops = {path for path in paths if os.path.dirname(path) not in paths}
+    return tuple(sorted(os.path.relpath(path, folder) for path in tops))
+
+
 def read_note(note: Path) -> Mapping[str, Any]:
     """What a note says; nothing where it can't be read."""
     try:

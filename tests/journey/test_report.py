@@ -118,3 +118,10 @@ def test_text_says_what_to_do_and_the_way_back(journey: Journey) -> None:
     assert "drop it" in text
     assert "rollback 0002" in text
     assert "simulated" in text
+
+
+def test_what_the_last_run_left_is_said(journey: Journey) -> None:
+    left = tuple(f"run{number}" for number in range(5))
+    text = journey_text.text(to_json(replace(journey, left=left)))
+    assert "The last run left run0, run1, run2, run3, … in the project" in " ".join(text.split())
+    assert "run left" not in journey_text.text(to_json(journey))
