@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 from collections.abc import Callable
@@ -74,9 +75,15 @@ def from_folder(folder: Path | None) -> Any:
         ) from None
 
 
-@cache
 def byte_level() -> Any:
-    """256 bytes and five special tokens: 261 entries; any text comes back unchanged."""
+    """256 bytes and five special tokens: 261 entries; any text comes back unchanged. A copy, as
+    callers give it templates of their own."""
+    return copy.deepcopy(build_byte_level())
+
+
+@cache
+def build_byte_level() -> Any:
+    """The built-in tokenizer itself."""
     from joymigrate.chips import hide_driverless
 
     hide_driverless()

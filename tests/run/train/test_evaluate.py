@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -186,7 +185,7 @@ def test_an_answer_ends_where_its_template_ends_a_turn(
     from joymigrate.run.train import tokenizer as tokenizers
     from joymigrate.run.train.tasks import _language
 
-    made = copy.deepcopy(tokenizers.byte_level())  # shared by the whole process
+    made = tokenizers.byte_level()
     made.add_special_tokens({"additional_special_tokens": ["<turn>"]})
     made.chat_template = template
     expected = [made.eos_token_id]
