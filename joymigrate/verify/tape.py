@@ -32,6 +32,7 @@ from joymigrate.verify.tape_entries import (
     Rerun,
     TapeEntry,
     TapeSlot,
+    device_types,
     is_inplace,
     numbers_read,
     run_entry,
@@ -53,7 +54,7 @@ LIBRARY = tuple(f"{TORCH}/{part}/" for part in ("optim", "amp", "nn/utils", "dis
 INNER = (f"{TORCH}/", f"{Path(__file__).parents[1]}/", "<")  # a read passes through these
 READS = ("tolist", "__float__", "__int__", "__format__", "__repr__", "numpy", "__array__")
 TAKES = ("tolist", "numpy", "__array__")  # a tensor leaves torch as a whole
-AS_IT_IS = ("detach", "clone", "cpu", "cuda", "npu", "to", "contiguous")  # a copy of the same
+AS_IT_IS = ("detach", "clone", "to", "contiguous")  # a copy of the same
 CHOICES = ("__int__", "__index__", "__bool__", "item", "tolist", "numpy", "__array__")
 COMPARES = (
     "__eq__",
@@ -416,7 +417,8 @@ class Tape(TorchFunctionMode):
         """The program writes a tensor to a file: a result, unless it is a copy of what came from
         elsewhere, as a weight is."""
         slot = self.slot(tensor)
-        if any(entry.name not in AS_IT_IS for entry in self.needed([slot])[0]):
+        copies = {*AS_IT_IS, *device_types()}
+        if any(entry.name not in copies for entry in self.needed([slot])[0]):
             self.reads("save", slot)
 
     def keep(self, given: Iterable[torch.Tensor]) -> None:

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from joymigrate.verify.tape_entries import device_types
+
 # Where the sequence and the heads stand; in the layouts with H the heads share the last dimension.
 TO_BNSD = {"BNSD": (0, 1, 2, 3), "BSND": (0, 2, 1, 3), "BSH": (0, 2, 1, 3), "SBH": (1, 2, 0, 3)}
 FROM_BNSD = {"BNSD": (0, 1, 2, 3), "BSND": (0, 2, 1, 3), "BSH": (0, 2, 1, 3), "SBH": (2, 0, 1, 3)}
@@ -138,7 +140,8 @@ def settle(
 
 # Each with what it must give: the first results of the operator; those behind are not compared.
 GOLDENS: Mapping[str, Callable[[Mapping[str, Any]], list[Tensor]]] = {
-    f"npu_fusion_attention{form}{version}": compute
+    f"{device}_fusion_attention{form}{version}": compute
+    for device in sorted(device_types())
     for form, compute in (("", attend), ("_grad", differentiate))
     for version in ("", "_v2", "_v3")
 }
